@@ -1,0 +1,20 @@
+// CHECK(condition, format, args...): a broken invariant ends the process with one line that names the place.
+// For what a user can cause, return a Result instead.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+
+namespace lantern {
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
+
+}  // namespace lantern
+
+#define CHECK(condition, ...)                                                                    \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]] {                                                             \
+      ::lantern::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));       \
+    }                                                                                            \
+  } while (false)
