@@ -1,0 +1,54 @@
+// A device: where memory lives and kernels run. This header is the whole of what other rooms know of it.
+// The host device runs kernels on the calling thread and a thread pool; CUDA is a further implementation.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/memory_ledger.h"
+
+namespace lantern {
+
+enum class DeviceKind { kCpu };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual DeviceKind kind() const = 0;
+  virtual std::string description() const = 0;
+  // Bytes that may still be allocated, by the system's own account.
+  virtual size_t available_bytes() const = 0;
+  // Zeroed memory, aligned to 4096 bytes, entered in the ledger; out_of_memory with numbers when it does not fit.
+  Result<void*> allocate(MemoryClass memory_class, std::string_view owner, size_t bytes);
+  void release(void* address);
+
+  // No allocation is allowed afterwards: one is a broken invariant, named by its owner.
+  void seal() { sealed_ = true; }
+  const MemoryLedger& ledger() const { return ledger_; }
+  // For memory that the device can read but did not allocate: mapped checkpoint files.
+  void register_memory(MemoryClass memory_class, std::string_view owner, const void* begin, size_t bytes) {
+    ledger_.add(memory_class, owner, begin, bytes);
+  }
+  void unregister_memory(const void* begin) { ledger_.remove(begin); }
+
+ protected:
+  Device() = default;
+  virtual void* allocate_zeroed(size_t bytes) = 0;  // null when refused
+  virtual void release_memory(void* address) = 0;
+
+ private:
+  MemoryLedger ledger_;
+  bool sealed_ = false;
+};
+
+// The CPU device with `threads` threads (0: every usable core).
+std::unique_ptr<Device> make_host_device(int threads = 0);
+
+}  // namespace lantern

@@ -1,0 +1,36 @@
+#include "device/host/host_device.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+namespace lantern {
+
+std::string HostDevice::description() const { return fmt::format("cpu ({} threads)", threads_.thread_count()); }
+
+size_t HostDevice::available_bytes() const {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  size_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return std::numeric_limits<size_t>::max();  // no such account on this system: the allocator decides
+}
+
+void* HostDevice::allocate_zeroed(size_t bytes) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096;
+  void* address = std::aligned_alloc(4096, rounded);
+  if (address != nullptr) std::memset(address, 0, rounded);
+  return address;
+}
+
+void HostDevice::release_memory(void* address) { std::free(address); }
+
+std::unique_ptr<Device> make_host_device(int threads) { return std::make_unique<HostDevice>(threads); }
+
+}  // namespace lantern
