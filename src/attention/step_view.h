@@ -1,0 +1,29 @@
+// What attention kernels see of a step: the plan's outputs and the block table, at fixed addresses, with launch shapes
+// from the bucket. The padding contract: a padded token has request -1, context length 0 and slot -1; it is never
+// followed, its outputs are 0 and its log-sum-exp minus infinity.
+#pragma once
+
+#include <cstdint>
+
+#include "device/fixed.h"
+
+namespace lantern {
+
+struct StepView {
+  // Launch shape (the bucket): host values.
+  int32_t tokens = 0;         // rows of every per-token tensor; decode tokens first
+  int32_t decode_tokens = 0;  // tokens [0, decode_tokens) belong to decodes, the rest to prefills
+  int32_t requests = 0;
+  int32_t block_size = 64;
+  int32_t block_table_stride = 0;  // entries per row
+
+  DevPtr<const int32_t> token_request;      // [tokens]; -1: padding
+  DevPtr<const int32_t> token_context_len;  // [tokens]; keys that the token sees, its own included
+  DevPtr<const int32_t> slot_mapping;       // [tokens]; -1: write nothing
+  DevPtr<const int32_t> block_table;        // [requests, block_table_stride]
+
+  // The tokens [begin, end) as a step of their own.
+  StepView slice(int32_t begin, int32_t end) const;
+};
+
+}  // namespace lantern

@@ -1,0 +1,52 @@
+// From logits to a token. Filters apply in this order: temperature, top_k, top_p, min_p, all on the distribution that
+// the previous one left (renormalised), as vLLM and llama.cpp users expect. The random number of a draw depends on
+// (seed, output position) only, so that a seeded text is the same however it was batched.
+#pragma once
+
+#include <cstdint>
+
+#include "device/fixed.h"
+#include "device/stream.h"
+
+namespace lantern {
+
+struct SamplingSettings {
+  float temperature = 1.0f;  // 0: greedy (lowest id among equals)
+  float top_p = 1.0f;        // in (0, 1]
+  int32_t top_k = 0;         // 0 or less: all
+  float min_p = 0.0f;        // in [0, 1]
+  uint64_t seed = 0;
+};
+
+struct SampleParams {
+  DevPtr<const float> logits;                // [rows, vocab]
+  DevPtr<const SamplingSettings> settings;   // [rows]
+  DevPtr<const int64_t> output_positions;    // [rows]: index of the token to be drawn within its output
+  DevPtr<int32_t> tokens;                    // [rows]
+  DevPtr<float> logprobs;                    // optional [rows]: log softmax of the raw logits at the token
+  int64_t rows = 0;
+  int32_t vocab = 0;
+  DevPtr<std::byte> scratch;  // sample_scratch_bytes()
+  int64_t scratch_bytes = 0;
+};
+int64_t sample_scratch_bytes(int64_t max_rows, int32_t vocab);
+void sample(Stream& stream, const SampleParams& params);
+
+// Uniform in [0, 1) from a counter-based generator (Philox 4x32-10): the same on every device.
+float philox_uniform(uint64_t seed, uint64_t counter);
+
+// logprob of chosen tokens and the k most likely alternatives per row, from raw logits; in float with the
+// maximum subtracted and the sum in double.
+struct LogprobParams {
+  DevPtr<const float> logits;      // [rows, vocab]
+  DevPtr<const int32_t> tokens;    // [rows]; -1: none, logprob 0
+  DevPtr<float> logprobs;          // [rows]
+  DevPtr<int32_t> top_tokens;      // [rows, k], most likely first, ties to the lower id
+  DevPtr<float> top_logprobs;      // [rows, k]
+  int64_t rows = 0;
+  int32_t vocab = 0;
+  int32_t k = 0;
+};
+void logprobs(Stream& stream, const LogprobParams& params);
+
+}  // namespace lantern
