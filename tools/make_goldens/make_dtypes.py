@@ -72,8 +72,16 @@ def rounding_inputs(target):
     step = np.float64(top) - np.float64(positive[-2])
     with np.errstate(over="ignore"):
         beyond = np.array([top + step * f for f in (0.25, 0.5, 0.75, 1.0, 2.0)], dtype=np.float64).astype(np.float32)
-        edges = np.concatenate([low, half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(np.inf)),
-                                beyond, np.nextafter(beyond, np.float32(0))])
+        edges = np.concatenate(
+            [
+                low,
+                half,
+                np.nextafter(half, np.float32(0)),
+                np.nextafter(half, np.float32(np.inf)),
+                beyond,
+                np.nextafter(beyond, np.float32(0)),
+            ]
+        )
     specials = np.array([0.0, np.inf, 3.4028235e38, 1.1754944e-38, 1.4e-45], dtype=np.float32)
     values = np.unique(np.concatenate([edges, specials]))
     values = np.concatenate([values, -values])
@@ -94,7 +102,10 @@ def conversions(target, saturate):
     other = torch.from_numpy(values.copy()).to(TORCH[target])
     other = other.view(torch.uint8 if integer is np.uint8 else torch.int16).numpy().view(integer)
     differ = (out != other) & ~nan
-    assert not differ.any(), (target, [(hex(b), hex(x), hex(y)) for b, x, y in zip(bits[differ], out[differ], other[differ])])
+    assert not differ.any(), (
+        target,
+        [(hex(b), hex(x), hex(y)) for b, x, y in zip(bits[differ], out[differ], other[differ])],
+    )
     return [[int(b), int(o)] for b, o in zip(bits, out)]
 
 
@@ -107,10 +118,15 @@ def f16_to_f32():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parents[2] / "tests/golden/data/dtypes.json")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path(__file__).resolve().parents[2] / "tests/golden/data/dtypes.json",
+    )
     args = parser.parse_args()
-    result = {"made_by": f"tools/make_goldens/make_dtypes.py, torch {torch.__version__}, ml_dtypes {ml_dtypes.__version__}"}
+    result = {
+        "made_by": f"tools/make_goldens/make_dtypes.py, torch {torch.__version__}, ml_dtypes {ml_dtypes.__version__}"
+    }
     for name in ("e4m3fn", "e5m2", "e8m0", "e2m1"):
         result[name] = byte_table(name)
     result["f16_to_f32"] = f16_to_f32()

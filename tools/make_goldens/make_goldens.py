@@ -1,0 +1,252 @@
+"""Writes tests/golden/data/<case>/{config.json,tensors.json,golden.safetensors}. See README.md."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+import transformers
+
+import hf_run
+from cases import build_cases
+from hash_weights import dequantised_weights, hash_words
+from manifest import Manifest
+from reference import TRAPS, Reference
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What a case must offer so that float32 rounding alone cannot change a discrete choice in another implementation.
+MIN_ROUTER_GAP = 3e-5
+MIN_SELECTED_GAP = 2e-5
+MIN_GREEDY_MARGIN = 5e-3
+GREEDY_TOKENS = 8
+TOLERANCE = 1e-4  # of the largest |logit|: what the C++ test allows
+
+
+def input_ids(case, index):
+    words = hash_words(f"{case['salt']}/input_ids.{index}", case["lengths"][index])
+    return torch.from_numpy((words >> np.uint64(33)).astype(np.int64) % case["config"]["vocab_size"])
+
+
+def kept_positions(case, length):
+    if case["positions"] == "all":
+        return torch.arange(length)
+    return torch.unique(torch.cat([torch.arange(0, length, 17), torch.arange(max(length - 12, 0), length)]))
+
+
+def relative(a, b):
+    return float((a.double() - b.double()).abs().max() / b.double().abs().max())
+
+
+def packed(selected):
+    """[T, T] bool -> [T, ceil(T/8)] bytes, bit j % 8 of byte j // 8 = key j."""
+    return torch.from_numpy(np.packbits(selected.numpy(), axis=1, bitorder="little"))
+
+
+class Unsuitable(Exception):
+    """This salt lets rounding decide something; try the next."""
+
+
+def discrete_choices_are_clear(exact):
+    for layer in exact["layers"]:
+        if "router_gap" in layer and layer["router_gap"].min() < MIN_ROUTER_GAP:
+            raise Unsuitable(f"router gap {layer['router_gap'].min():.1e}")
+        if "selected_gap" in layer:
+            gap = layer["selected_gap"]
+            if gap[gap > 0].min() < MIN_SELECTED_GAP:
+                raise Unsuitable(f"selection gap {gap[gap > 0].min():.1e}")
+
+
+def check_against_reference(name, got, exact, report):
+    """transformers in float32 against our float64: the same choices, and values within float32 rounding."""
+    for key in ("embedding", "final", "logits"):
+        report[f"{key}_error"] = max(report.get(f"{key}_error", 0.0), relative(got[key], exact[key]))
+    for index, (mine, theirs) in enumerate(zip(exact["layers"], got["layers"])):
+        report["hidden_error"] = max(report.get("hidden_error", 0.0), relative(theirs["hidden"], mine["hidden"]))
+        assert ("experts" in mine) == ("experts" in theirs) and ("selected" in mine) == ("selected" in theirs)
+        for key in ("experts", "selected"):
+            if key in mine:
+                assert (mine[key] == theirs[key]).all(), (name, key, index)
+        if "experts" in mine:
+            assert relative(theirs["expert_weights"], mine["expert_weights"]) < 1e-5
+    worst = max(value for key, value in report.items() if key.endswith("_error"))
+    assert worst < 3e-5, (name, report)
+
+
+def sequence_tensors(case, index, ids, got, exact):
+    keep, prefix = kept_positions(case, len(ids)), f"s{index}."
+    out = {"input_ids": ids.int(), "positions": keep.int(), "logits": got["logits"][keep], "final": got["final"][keep]}
+    for number, (layer, clear) in enumerate(zip(got["layers"], exact["layers"])):
+        out[f"hidden.{number}"] = layer["hidden"][keep]
+        if "experts" in layer:
+            out[f"experts.{number}"] = layer["experts"].to(torch.uint8)
+            out[f"expert_weights.{number}"] = layer["expert_weights"]
+        if "selected" in layer:
+            out[f"selected.{number}"] = packed(layer["selected"])
+            out[f"selected_gap.{number}"] = clear["selected_gap"].float()
+    return {prefix + key: value.contiguous() for key, value in out.items()}
+
+
+def mtp_tensors(case, model, weights, exact_model, index, ids, got, next_token, report):
+    """Teacher-forced draft logits for every position, then two chained drafts after the prompt."""
+    mine = Reference(case["config"], weights, case["dense_layers"], case.get("indexer_types"), torch.float32)
+    shifted = torch.cat([ids[1:], torch.tensor([next_token])])
+    hidden = got["final"]
+    with hf_run.stable_topk():
+        drafted = mine.mtp(shifted, hidden)
+        exact = exact_model.mtp(shifted, exact_model.forward(ids)["final"])
+    discrete_choices_are_clear({"layers": [exact["layer"]]})
+    report["mtp_logits_error"] = max(report.get("mtp_logits_error", 0), relative(drafted["logits"], exact["logits"]))
+    assert report["mtp_logits_error"] < 3e-5, report
+    if case["config"]["model_type"] == "deepseek_v3":
+        theirs = hf_run.hf_mtp_layer(model, case, weights, shifted, hidden)
+        report["mtp_hf_layer_error"] = max(report.get("mtp_hf_layer_error", 0), relative(theirs, drafted["after_norm"]))
+        assert report["mtp_hf_layer_error"] < 3e-5, report
+    out = {
+        "mtp.logits": drafted["logits"],
+        "mtp.selected": None,
+        "mtp.experts": drafted["layer"]["experts"].to(torch.uint8),
+    }
+    if "selected" in drafted["layer"]:
+        out["mtp.selected"] = packed(drafted["layer"]["selected"])
+        out["mtp.selected_gap"] = exact["layer"]["selected_gap"].float()
+    # Second draft: the same layer once more, one position on, fed with its own output at the last position. Public
+    # engines differ in whether that output is taken before or after shared_head.norm: both are here.
+    first = int(drafted["logits"][-1].argmax())
+    out["mtp.tokens"] = torch.tensor([next_token, first], dtype=torch.int32)
+    for key in ("before_norm", "after_norm"):
+        chained = torch.cat([hidden, drafted[key][-1:]])
+        again = mine.mtp(torch.cat([shifted, torch.tensor([first])]), chained)
+        discrete_choices_are_clear({"layers": [again["layer"]]})
+        out[f"mtp.second_logits_{key}"] = again["logits"][-1]
+        best = again["logits"][-1].sort(descending=True).values
+        if best[0] - best[1] < MIN_GREEDY_MARGIN:
+            raise Unsuitable("second draft margin")
+    best = drafted["logits"][-1].sort(descending=True).values
+    if best[0] - best[1] < MIN_GREEDY_MARGIN:
+        raise Unsuitable("draft margin")
+    return {f"s{index}.{key}": value.contiguous() for key, value in out.items() if value is not None}
+
+
+def mtp_trap_margins(case, weights, ids, exact, exact_draft):
+    """As trap_margins, for the draft logits: halves of eh_proj swapped, hidden state from before the last norm, and
+    token i instead of token i + 1."""
+    plain = Reference(case["config"], weights, case["dense_layers"], case.get("indexer_types"), torch.float32)
+    swapped = Reference(
+        case["config"], weights, case["dense_layers"], case.get("indexer_types"), torch.float32, ["mtp_order"]
+    )
+    following, hidden = exact_draft["ids"], exact["final"].float()
+    wrong = {
+        "mtp_order": swapped.mtp(following, hidden),
+        "mtp_hidden_before_norm": plain.mtp(following, exact["layers"][-1]["hidden"].float()),
+        "mtp_same_token": plain.mtp(ids, hidden),
+    }
+    margins = {name: round(relative(d["logits"], exact_draft["logits"]) / TOLERANCE, 1) for name, d in wrong.items()}
+    if min(margins.values()) < 50:
+        raise Unsuitable(f"MTP traps {margins}")
+    return margins
+
+
+def trap_margins(case, weights, sequences):
+    """For each mistake: the largest change of a kept logit, as a multiple of what the C++ test allows."""
+    margins = {}
+    for trap, (_, applies) in TRAPS.items():
+        if not applies(case["config"]):
+            continue
+        model = Reference(
+            case["config"], weights, case["dense_layers"], case.get("indexer_types"), torch.float32, [trap]
+        )
+        worst = 0.0
+        for ids, exact in sequences:
+            keep = kept_positions(case, len(ids))
+            worst = max(worst, relative(model.forward(ids)["logits"][keep], exact["logits"][keep]) / TOLERANCE)
+        margins[trap] = round(worst, 1)
+        if worst < 50:
+            raise Unsuitable(f"trap {trap} moves the logits by only {worst:.1f} tolerances")
+    return margins
+
+
+@torch.no_grad()
+def make_case(case, out_root):
+    manifest = Manifest(case).as_json()
+    weights = dequantised_weights(manifest)
+    exact_model = Reference(case["config"], weights, case["dense_layers"], case.get("indexer_types"))
+    sequences = [(ids, exact_model.forward(ids)) for ids in (input_ids(case, i) for i in range(len(case["lengths"])))]
+    for _, exact in sequences:
+        discrete_choices_are_clear(exact)
+    margins = trap_margins(case, weights, sequences)
+    model = hf_run.load_hf(case, weights)
+    report, tensors = {}, {}
+    assert relative(model.model.rotary_emb.inv_freq, exact_model.inv_freq()) < 1e-6, "inv_freq"
+    assert all(abs(layer.self_attn.scaling / exact_model.softmax_scale() - 1) < 1e-6 for layer in model.model.layers)
+    for index, (ids, exact) in enumerate(sequences):
+        got = hf_run.run_hf(model, ids)
+        check_against_reference(case["name"], got, exact, report)
+        tensors.update(sequence_tensors(case, index, ids, got, exact))
+        tokens, clear = hf_run.greedy(model, ids, GREEDY_TOKENS)
+        if min(clear) < MIN_GREEDY_MARGIN:
+            raise Unsuitable(f"greedy margin {min(clear):.1e}")
+        tensors[f"s{index}.greedy"] = torch.tensor(tokens, dtype=torch.int32)
+        tensors[f"s{index}.greedy_margin"] = torch.tensor(clear)
+        if case.get("mtp"):
+            tensors.update(mtp_tensors(case, model, weights, exact_model, index, ids, got, tokens[0], report))
+            following = torch.cat([ids[1:], torch.tensor(tokens[:1])])
+            exact_draft = {"ids": following, **exact_model.mtp(following, exact["final"])}
+            margins.update(mtp_trap_margins(case, weights, ids, exact, exact_draft))
+    metadata = {
+        "case": case["name"],
+        "made_by": "tools/make_goldens/make_goldens.py",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "safetensors": safetensors.__version__,
+        "python": sys.version.split()[0],
+        "class": type(model).__name__,
+        "run": "float32, CPU, attn_implementation eager, weights dequantised to float32",
+        "patches": "torch.topk by stable sort (lower index first among equal values); nothing else",
+        "mtp": "our own PyTorch (reference.py)" if case.get("mtp") else "none",
+        "float64_agreement": json.dumps(report),
+        "trap_margins_in_tolerances": json.dumps(margins),
+        "tolerance": str(TOLERANCE),
+        "dense_layers": str(case["dense_layers"]),
+        "indexer_types": json.dumps(case.get("indexer_types")),
+    }
+    folder = out_root / case["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(case["config"], indent=2) + "\n")
+    lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in manifest["tensors"])
+    (folder / "tensors.json").write_text(f'{{"salt": "{case["salt"]}", "tensors": [\n{lines}\n]}}\n')
+    safetensors.torch.save_file(tensors, folder / "golden.safetensors", metadata)
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(
+        f"{case['name']}: salt {case['salt']}, {size} bytes, {json.dumps(report)}\n  traps {json.dumps(margins)}",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help="case names (default: all)")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/golden/data")
+    parser.add_argument("--tries", type=int, default=60, help="salts to try per case")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    cases = build_cases()
+    for name in args.cases or cases:
+        for attempt in range(args.tries):
+            case = {**cases[name], "salt": f"{name}.{attempt}"}
+            try:
+                make_case(case, args.out)
+                break
+            except Unsuitable as reason:
+                print(f"{name}: salt {attempt}: {reason}", file=sys.stderr, flush=True)
+        else:
+            sys.exit(f"{name}: no suitable salt in {args.tries}")
+
+
+if __name__ == "__main__":
+    main()
