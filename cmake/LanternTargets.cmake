@@ -16,16 +16,20 @@ function(lantern_isa_flags)
   endforeach()
 endfunction()
 
-# lantern_library(NAME LINKS ... PRIVATE_LINKS ...): src/NAME/**.cc becomes lantern_NAME, src/NAME/**_test.cc becomes
-# the test executable lantern_NAME_tests, registered with CTest under the label NAME.
+# lantern_library(NAME LINKS ... PRIVATE_LINKS ...): src/NAME/**.cc becomes lantern_NAME, with src/NAME/**.cu where
+# CUDA was found; src/NAME/**_test.cc becomes the test executable lantern_NAME_tests, registered with CTest under the
+# label NAME.
 function(lantern_library name)
   cmake_parse_arguments(arg "" "" "LINKS;PRIVATE_LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  if(LANTERN_CUDA)
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
+  endif()
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cc$")
-  if(sources)
-    add_library(lantern_${name} STATIC ${sources})
+  if(sources OR cuda_sources)
+    add_library(lantern_${name} STATIC ${sources} ${cuda_sources})
     lantern_isa_flags(${sources})
     target_include_directories(lantern_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
     target_link_libraries(lantern_${name} PUBLIC ${arg_LINKS} PRIVATE lantern_options ${arg_PRIVATE_LINKS})

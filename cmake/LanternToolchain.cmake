@@ -22,7 +22,7 @@ endif()
 
 add_library(lantern_options INTERFACE)
 target_compile_options(lantern_options INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -fno-math-errno -ffp-contract=off
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -fno-math-errno -ffp-contract=off>
   # Paths in messages are relative to the checkout, so that builds in different folders share cached objects.
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(LANTERN_WERROR)

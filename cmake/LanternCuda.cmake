@@ -1,0 +1,20 @@
+# CUDA is an addition: LANTERN_CUDA is on when nvcc is found and the tree has CUDA sources; without nvcc, the CPU build
+# is complete. LANTERN_REQUIRE_CUDA makes a missing nvcc an error (preset cuda).
+option(LANTERN_REQUIRE_CUDA "Fail when nvcc is not found" OFF)
+set(LANTERN_CUDA_ARCHITECTURES "90a" CACHE STRING "GPU architectures to compile for, e.g. 80;90a;100a")
+
+find_program(LANTERN_NVCC nvcc PATHS /usr/local/cuda/bin)
+file(GLOB_RECURSE cuda_sources_anywhere CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+if(LANTERN_NVCC AND (cuda_sources_anywhere OR LANTERN_REQUIRE_CUDA))
+  set(CMAKE_CUDA_COMPILER ${LANTERN_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES ${LANTERN_CUDA_ARCHITECTURES})
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  find_package(CUDAToolkit REQUIRED)
+  set(LANTERN_CUDA ON)
+elseif(LANTERN_REQUIRE_CUDA)
+  message(FATAL_ERROR "LANTERN_REQUIRE_CUDA is on but nvcc was not found in PATH or /usr/local/cuda/bin")
+else()
+  set(LANTERN_CUDA OFF)
+endif()

@@ -1,0 +1,95 @@
+# Sourced by ./run and ./test: what to install on Debian 12, and how to configure and build. Bash; no other tool assumed.
+
+build_packages=(
+  g++ cmake ninja-build pkg-config ccache mold
+  libfmt-dev libspdlog-dev libboost1.81-dev libboost-json1.81-dev libcli11-dev
+  libhwy-dev libpcre2-dev libutf8proc-dev libedit-dev libgtest-dev librapidcheck-dev libdnnl-dev
+)
+test_packages=(git clang-format-19 clang-tidy-19)
+
+say() { printf 'lantern: %s\n' "$*" >&2; }
+die() {
+  say "error: $*"
+  exit 1
+}
+
+# install_missing PACKAGE...: nothing to do costs one dpkg-query.
+install_missing() {
+  command -v dpkg-query >/dev/null || die "this script installs packages with apt, which this system does not have;" \
+    "install the libraries named in docs/dependencies.md, then: cmake --preset release && cmake --build --preset release"
+  local installed package missing=()
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null) || true
+  for package in "$@"; do
+    grep -qxF "installed $package" <<<"$installed" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  ((EUID == 0)) || die "packages are missing and only root can install them: sudo apt-get install ${missing[*]}"
+  say "installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if ! apt-get update -qq >"$log" 2>&1 ||
+    ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    die "apt could not install ${missing[*]} (Debian 12 has them all; is this system offline or another release?)"
+  fi
+  rm -f "$log"
+}
+
+jobs_for_build() { nproc; }
+
+# Turns ninja's lines into one moving line on a terminal, a line every 10 % elsewhere, and silence when there is nothing
+# to do. What a failed step prints is passed on whole.
+show_build_progress() {
+  local line percent shown=-10 moved=
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\ (.*) ]]; then
+      [[ ${BASH_REMATCH[3]} == Re-checking* || ${BASH_REMATCH[3]} == Re-running* ]] && continue
+      percent=$((BASH_REMATCH[1] * 100 / BASH_REMATCH[2]))
+      if [[ -t 2 ]]; then
+        printf '\r\033[K%3d %% %.100s' "$percent" "${BASH_REMATCH[3]}" >&2
+        moved=1
+      elif ((percent >= shown + 10)); then
+        shown=$percent
+        printf 'lantern: building %d %%\n' "$percent" >&2
+      fi
+    elif [[ $line != "ninja: no work to do." && $line != "ninja: Entering directory"* && $line != "-- "* ]]; then
+      [[ $moved ]] && printf '\n' >&2
+      moved=
+      printf '%s\n' "$line" >&2
+    fi
+  done
+  [[ $moved ]] && printf '\r\033[K' >&2
+  return 0
+}
+
+# build PRESET [TARGET...]: configures once, then builds; one build per checkout at a time.
+build() {
+  local preset=$1 status=0
+  shift
+  mkdir -p "build/$preset"
+  exec {build_lock}>"build/$preset/.lock"
+  flock "$build_lock"
+  if [[ ! -e build/$preset/build.ninja ]]; then
+    say "configuring build/$preset"
+    cmake --preset "$preset" >"build/$preset/configure.log" 2>&1 || {
+      cat "build/$preset/configure.log" >&2
+      rm -f "build/$preset/build.ninja"
+      die "cmake could not configure preset $preset"
+    }
+  fi
+  # The status line is ours to parse, whatever the caller's NINJA_STATUS says.
+  NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" -j "$(jobs_for_build)" "$@" 2>&1 {build_lock}>&- |
+    show_build_progress || status=$?
+  exec {build_lock}>&-
+  return "$status"
+}
+
+# The FP8-block version of the shipped model is made, not committed.
+ensure_tiny_fp8() {
+  local from=models/tiny to=build/models/tiny-fp8
+  [[ -e $to/config.json && -z $(find "$from" -newer "$to/config.json" -type f -print -quit) ]] && return 0
+  say "making $to from $from"
+  rm -rf "$to"
+  build/release/lantern quantize --model "$from" --output "$to" >/dev/null
+}
