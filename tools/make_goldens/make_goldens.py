@@ -46,6 +46,25 @@ def packed(selected):
     return torch.from_numpy(np.packbits(selected.numpy(), axis=1, bitorder="little"))
 
 
+def save_golden(tensors, path, metadata):
+    """A safetensors file whose bytes depend on its content alone; the package writes metadata in random order."""
+    names = {torch.float32: "F32", torch.int32: "I32", torch.uint8: "U8"}
+    header, blobs, offset = {"__metadata__": metadata}, [], 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
+        blob = tensor.contiguous().numpy().tobytes()
+        header[name] = {
+            "dtype": names[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + len(blob)],
+        }
+        blobs.append(blob)
+        offset += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+    assert all(torch.equal(tensors[k], v) for k, v in safetensors.torch.load_file(path).items())
+
+
 class Unsuitable(Exception):
     """This salt lets rounding decide something; try the next."""
 
@@ -218,7 +237,7 @@ def make_case(case, out_root):
     (folder / "config.json").write_text(json.dumps(case["config"], indent=2) + "\n")
     lines = ",\n".join("  " + json.dumps(entry, separators=(",", ":")) for entry in manifest["tensors"])
     (folder / "tensors.json").write_text(f'{{"salt": "{case["salt"]}", "tensors": [\n{lines}\n]}}\n')
-    safetensors.torch.save_file(tensors, folder / "golden.safetensors", metadata)
+    save_golden(tensors, folder / "golden.safetensors", metadata)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(
         f"{case['name']}: salt {case['salt']}, {size} bytes, {json.dumps(report)}\n  traps {json.dumps(margins)}",
