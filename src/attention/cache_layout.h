@@ -6,7 +6,8 @@
 //   kF32   4 B per value; reference and tests
 //   kBf16  2 B per value (1152 B for 512 + 64), token after token
 //   kFp8   "FP8 with bf16 rope": kv_lora e4m3 bytes, then one f32 scale per 128 values, then bf16 rope values
-//          (656 B for 512 + 64), token after token; scale = 2^ceil(log2(max(amax / 448, 1e-4))) (FlashMLA's sparse format)
+//          (656 B for 512 + 64), token after token; scale = 2^ceil(log2(max(amax / 448, 1e-4))) (FlashMLA's sparse
+//          format)
 // Index key = index_head_dim values:
 //   kF32, kBf16  token after token
 //   kFp8   planar in a block: block_size * dim e4m3 bytes, then block_size f32 scales (132 B per token for 128);

@@ -16,7 +16,7 @@ namespace lantern {
 
 struct IndexSelectParams {
   StepView step;
-  DevPtr<const float> query;  // [tokens, heads, dim], contiguous; rotated
+  DevPtr<const float> query;    // [tokens, heads, dim], contiguous; rotated
   DevPtr<const float> weights;  // [tokens, heads]; already times heads^-0.5 * dim^-0.5
   int32_t heads = 0;
   int32_t dim = 0;

@@ -72,8 +72,8 @@ struct MlaDecodeParams {
   SelectionView selection;
   int32_t heads = 0;
   float scale = 1.0f;
-  DevPtr<float> out;  // [tokens, heads, kv_lora_rank], contiguous
-  DevPtr<float> lse;  // optional [tokens, heads], natural logarithm
+  DevPtr<float> out;          // [tokens, heads, kv_lora_rank], contiguous
+  DevPtr<float> lse;          // optional [tokens, heads], natural logarithm
   DevPtr<std::byte> scratch;  // mla_decode_scratch_bytes()
   int64_t scratch_bytes = 0;
 };
@@ -99,7 +99,8 @@ using ExpandLatents = void (*)(const KvUpProjection& kv_b, const float* latents,
 // Keys are expanded tile by tile for each request; a tile that a chunk shares is expanded once.
 struct MlaPrefillParams {
   StepView step;  // tokens of prefills only; tokens of one request are adjacent and in order
-  DevPtr<const float> q;  // element (t, h, i) at q + t * q_token_stride + h * q_head_stride + i; nope, then rotated rope
+  DevPtr<const float>
+      q;  // element (t, h, i) at q + t * q_token_stride + h * q_head_stride + i; nope, then rotated rope
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
   KvUpProjection kv_b;
@@ -107,11 +108,11 @@ struct MlaPrefillParams {
   SelectionView selection;
   int32_t heads = 0;
   float scale = 1.0f;
-  ExpandLatents expand = nullptr;  // null: the library's own simple product
+  ExpandLatents expand = nullptr;    // null: the library's own simple product
   DevPtr<std::byte> expand_scratch;  // for `expand`, with up to mla_prefill_key_tile() rows
   int64_t expand_scratch_bytes = 0;
-  DevPtr<float> out;  // [tokens, heads, v_dim], contiguous
-  DevPtr<float> lse;  // optional [tokens, heads]
+  DevPtr<float> out;          // [tokens, heads, v_dim], contiguous
+  DevPtr<float> lse;          // optional [tokens, heads]
   DevPtr<std::byte> scratch;  // mla_prefill_scratch_bytes()
   int64_t scratch_bytes = 0;
 };

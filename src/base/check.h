@@ -12,9 +12,9 @@ namespace lantern {
 
 }  // namespace lantern
 
-#define CHECK(condition, ...)                                                                    \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]] {                                                             \
-      ::lantern::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));       \
-    }                                                                                            \
+#define CHECK(condition, ...)                                                              \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::lantern::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                      \
   } while (false)

@@ -37,10 +37,9 @@ float decode_small(uint32_t code, int exponent_bits, int mantissa_bits) {
   const uint32_t exponent = (code >> mantissa_bits) & ((1u << exponent_bits) - 1);
   const bool negative = ((code >> (exponent_bits + mantissa_bits)) & 1u) != 0;
   const float fraction = static_cast<float>(mantissa);
-  const float magnitude =
-      exponent == 0 ? std::ldexp(fraction, 1 - bias - mantissa_bits)
-                    : std::ldexp(fraction + static_cast<float>(1u << mantissa_bits),
-                                 static_cast<int>(exponent) - bias - mantissa_bits);
+  const float magnitude = exponent == 0 ? std::ldexp(fraction, 1 - bias - mantissa_bits)
+                                        : std::ldexp(fraction + static_cast<float>(1u << mantissa_bits),
+                                                     static_cast<int>(exponent) - bias - mantissa_bits);
   return negative ? -magnitude : magnitude;
 }
 
@@ -52,7 +51,8 @@ uint32_t encode_small(float x, int exponent_bits, int mantissa_bits) {
   // The exponent of the binade, not below that of the subnormals.
   int exponent = magnitude > 0 ? std::ilogb(magnitude) : -bias;
   exponent = std::max(exponent, 1 - bias);
-  // In units of the binade's last place; nearbyint rounds ties to even. A carry into the next binade is right by itself.
+  // In units of the binade's last place; nearbyint rounds ties to even. A carry into the next binade is right by
+  // itself.
   const float units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
   const auto integer = static_cast<uint32_t>(units);
   const uint32_t code = (static_cast<uint32_t>(exponent + bias - 1) << mantissa_bits) + integer;

@@ -14,7 +14,18 @@
 namespace lantern {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kF8E8M0, kF4E2M1, kI8, kU8, kI32, kI64, kBool,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kF4E2M1,
+  kI8,
+  kU8,
+  kI32,
+  kI64,
+  kBool,
 };
 
 // Bits per element: 4 for kF4E2M1 (two per byte, low nibble first), else a multiple of 8.
@@ -26,11 +37,21 @@ std::string_view to_string(DType dtype);
 Result<DType> parse_dtype(std::string_view safetensors_name);
 
 // Storage types. They hold bits only; arithmetic happens in float.
-struct bf16_t { uint16_t bits; };
-struct f16_t { uint16_t bits; };
-struct e4m3_t { uint8_t bits; };
-struct e5m2_t { uint8_t bits; };
-struct e8m0_t { uint8_t bits; };
+struct bf16_t {
+  uint16_t bits;
+};
+struct f16_t {
+  uint16_t bits;
+};
+struct e4m3_t {
+  uint8_t bits;
+};
+struct e5m2_t {
+  uint8_t bits;
+};
+struct e8m0_t {
+  uint8_t bits;
+};
 
 inline float to_float(bf16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 float to_float(f16_t x);

@@ -90,11 +90,11 @@ using Status = Result<void>;
 #define LANTERN_CONCAT(a, b) LANTERN_CONCAT_INNER(a, b)
 
 // RETURN_IF_ERROR(status_expression); returns the error to the caller.
-#define RETURN_IF_ERROR(expr)                                                    \
-  do {                                                                           \
-    if (auto lantern_status = (expr); !lantern_status.ok()) {                    \
-      return std::move(lantern_status).error();                                  \
-    }                                                                            \
+#define RETURN_IF_ERROR(expr)                                 \
+  do {                                                        \
+    if (auto lantern_status = (expr); !lantern_status.ok()) { \
+      return std::move(lantern_status).error();               \
+    }                                                         \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, result_expression); binds the value or returns the error.

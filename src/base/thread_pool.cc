@@ -88,8 +88,7 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::thread_count() const { return static_cast<int>(state_->threads.size()) + 1; }
 
-void ThreadPool::parallel_for(int64_t count, int64_t grain,
-                              const std::function<void(int64_t, int64_t, int)>& body) {
+void ThreadPool::parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t, int)>& body) {
   if (count <= 0) return;
   State& s = *state_;
   grain = std::max<int64_t>(1, grain);

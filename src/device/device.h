@@ -25,6 +25,10 @@ class Device {
   virtual std::string description() const = 0;
   // Bytes that may still be allocated, by the system's own account.
   virtual size_t available_bytes() const = 0;
+  // Threads or multiprocessors that work on one launch; scratch is sized by it.
+  virtual int worker_count() const = 0;
+  virtual void copy_to_device(void* destination, const void* source, size_t bytes) = 0;
+  virtual void copy_to_host(void* destination, const void* source, size_t bytes) = 0;
   // Zeroed memory, aligned to 4096 bytes, entered in the ledger; out_of_memory with numbers when it does not fit.
   Result<void*> allocate(MemoryClass memory_class, std::string_view owner, size_t bytes);
   void release(void* address);

@@ -14,8 +14,7 @@ class PersistentBuffer : FixedOwner {
  public:
   static Result<std::unique_ptr<PersistentBuffer>> create(Device& device, std::string_view owner, int64_t capacity,
                                                           MemoryClass memory_class = MemoryClass::kPersistent) {
-    ASSIGN_OR_RETURN(void* address,
-                     device.allocate(memory_class, owner, static_cast<size_t>(capacity) * sizeof(T)));
+    ASSIGN_OR_RETURN(void* address, device.allocate(memory_class, owner, static_cast<size_t>(capacity) * sizeof(T)));
     return std::unique_ptr<PersistentBuffer>(new PersistentBuffer(device, static_cast<T*>(address), capacity));
   }
   ~PersistentBuffer() { device_.release(data_); }

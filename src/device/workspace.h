@@ -19,8 +19,11 @@ class Workspace : FixedOwner {
     return Workspace(&device, static_cast<std::byte*>(address), bytes);
   }
   Workspace(Workspace&& other) noexcept
-      : device_(std::exchange(other.device_, nullptr)), base_(std::exchange(other.base_, nullptr)),
-        capacity_(other.capacity_), used_(other.used_), peak_(other.peak_) {}
+      : device_(std::exchange(other.device_, nullptr)),
+        base_(std::exchange(other.base_, nullptr)),
+        capacity_(other.capacity_),
+        used_(other.used_),
+        peak_(other.peak_) {}
   Workspace& operator=(Workspace&&) = delete;
   ~Workspace() {
     if (device_ != nullptr) device_->release(base_);

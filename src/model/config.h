@@ -13,11 +13,11 @@
 namespace lantern {
 
 enum class Architecture : uint8_t {
-  kDeepseekV2,    // DeepseekV2ForCausalLM: V2, V2-Lite
-  kDeepseekV3,    // DeepseekV3ForCausalLM: V3, V3.1, R1, Kimi-K2, Moonlight
-  kDeepseekV32,   // DeepseekV32ForCausalLM: V3.2(-Exp)
-  kGlm4MoeLite,   // Glm4MoeLiteForCausalLM: GLM-4.7-Flash
-  kGlmMoeDsa,     // GlmMoeDsaForCausalLM: GLM-5, 5.1, 5.2
+  kDeepseekV2,   // DeepseekV2ForCausalLM: V2, V2-Lite
+  kDeepseekV3,   // DeepseekV3ForCausalLM: V3, V3.1, R1, Kimi-K2, Moonlight
+  kDeepseekV32,  // DeepseekV32ForCausalLM: V3.2(-Exp)
+  kGlm4MoeLite,  // Glm4MoeLiteForCausalLM: GLM-4.7-Flash
+  kGlmMoeDsa,    // GlmMoeDsaForCausalLM: GLM-5, 5.1, 5.2
 };
 std::string_view to_string(Architecture architecture);
 

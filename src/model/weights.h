@@ -18,21 +18,21 @@
 namespace lantern {
 
 struct IndexerWeights {
-  QuantizedMatrix wq_b;          // [index_heads * index_head_dim, q_lora_rank]
-  QuantizedMatrix wk;            // [index_head_dim, hidden]
+  QuantizedMatrix wq_b;                            // [index_heads * index_head_dim, q_lora_rank]
+  QuantizedMatrix wk;                              // [index_head_dim, hidden]
   DevPtr<const float> k_norm_weight, k_norm_bias;  // [index_head_dim]
-  QuantizedMatrix weights_proj;  // [index_heads, hidden], used with LinearInput::kExact
+  QuantizedMatrix weights_proj;                    // [index_heads, hidden], used with LinearInput::kExact
 };
 
 struct AttentionWeights {
-  QuantizedMatrix q_proj;                   // [heads * qk_head_dim, hidden] when q_lora_rank is 0
-  QuantizedMatrix q_a_proj, q_b_proj;       // [q_lora, hidden], [heads * qk_head_dim, q_lora]
-  DevPtr<const float> q_a_layernorm;        // [q_lora]
-  QuantizedMatrix kv_a_proj;                // [kv_lora + rope, hidden]
-  DevPtr<const float> kv_a_layernorm;       // [kv_lora]
-  QuantizedMatrix kv_b_proj;                // [heads * (nope + v), kv_lora]
-  QuantizedMatrix o_proj;                   // [hidden, heads * v]
-  IndexerWeights indexer;                   // empty unless the layer's selection is kCompute
+  QuantizedMatrix q_proj;              // [heads * qk_head_dim, hidden] when q_lora_rank is 0
+  QuantizedMatrix q_a_proj, q_b_proj;  // [q_lora, hidden], [heads * qk_head_dim, q_lora]
+  DevPtr<const float> q_a_layernorm;   // [q_lora]
+  QuantizedMatrix kv_a_proj;           // [kv_lora + rope, hidden]
+  DevPtr<const float> kv_a_layernorm;  // [kv_lora]
+  QuantizedMatrix kv_b_proj;           // [heads * (nope + v), kv_lora]
+  QuantizedMatrix o_proj;              // [hidden, heads * v]
+  IndexerWeights indexer;              // empty unless the layer's selection is kCompute
 };
 
 struct LayerWeights {
@@ -40,27 +40,27 @@ struct LayerWeights {
   DevPtr<const float> post_attention_layernorm;  // [hidden]
   AttentionWeights attention;
   bool is_moe = false;
-  ExpertWeights dense;                      // dense layers: the MLP; MoE layers: the shared experts (may be empty)
-  QuantizedMatrix router;                   // [experts, hidden], used with LinearInput::kExact
-  DevPtr<const float> router_bias;          // [experts] or null
-  DevPtr<const ExpertWeights> experts;      // [experts]
+  ExpertWeights dense;                  // dense layers: the MLP; MoE layers: the shared experts (may be empty)
+  QuantizedMatrix router;               // [experts, hidden], used with LinearInput::kExact
+  DevPtr<const float> router_bias;      // [experts] or null
+  DevPtr<const ExpertWeights> experts;  // [experts]
 };
 
 struct MtpWeights {
-  QuantizedMatrix embed_tokens;             // the layer's own, or the model's when the checkpoint has none
-  DevPtr<const float> enorm, hnorm;         // [hidden]
-  QuantizedMatrix eh_proj;                  // [hidden, 2 * hidden]; embedding half first
+  QuantizedMatrix embed_tokens;      // the layer's own, or the model's when the checkpoint has none
+  DevPtr<const float> enorm, hnorm;  // [hidden]
+  QuantizedMatrix eh_proj;           // [hidden, 2 * hidden]; embedding half first
   LayerWeights layer;
-  DevPtr<const float> head_norm;            // [hidden]
-  QuantizedMatrix head;                     // [vocab, hidden]
+  DevPtr<const float> head_norm;  // [hidden]
+  QuantizedMatrix head;           // [vocab, hidden]
 };
 
 struct ModelWeights {
-  QuantizedMatrix embed_tokens;             // [vocab, hidden]
-  std::vector<LayerWeights> layers;         // [num_layers]
-  DevPtr<const float> final_norm;           // [hidden]
-  QuantizedMatrix lm_head;                  // [vocab, hidden]
-  std::vector<MtpWeights> mtp;              // [num_mtp_layers]; empty when the checkpoint does not hold them
+  QuantizedMatrix embed_tokens;      // [vocab, hidden]
+  std::vector<LayerWeights> layers;  // [num_layers]
+  DevPtr<const float> final_norm;    // [hidden]
+  QuantizedMatrix lm_head;           // [vocab, hidden]
+  std::vector<MtpWeights> mtp;       // [num_mtp_layers]; empty when the checkpoint does not hold them
 
   // What a decode step of one token reads: all but unused experts and the embedding table.
   int64_t active_bytes_per_token(const ModelConfig& config) const;
@@ -76,8 +76,8 @@ class WeightStore {
 };
 
 // Maps the checkpoint of `dir` (model.safetensors or a sharded index) and binds every tensor that the config calls for,
-// checking shapes and dtypes: a missing, misshapen or truncated tensor is an error that names it. Tensors nobody asked for
-// are named in a warning. Fails with numbers when the weights exceed the memory that is free.
+// checking shapes and dtypes: a missing, misshapen or truncated tensor is an error that names it. Tensors nobody asked
+// for are named in a warning. Fails with numbers when the weights exceed the memory that is free.
 Result<std::unique_ptr<WeightStore>> load_weights(const std::filesystem::path& dir, const ModelConfig& config,
                                                   Device& device);
 

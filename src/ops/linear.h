@@ -22,16 +22,16 @@ namespace lantern {
 enum class LinearInput : uint8_t { kRounded, kExact };
 
 struct LinearParams {
-  DevPtr<const float> x;            // [>= rows, cols], row r at x + x_row(r) * x_stride
-  int64_t x_stride = 0;             // elements
-  DevPtr<const int32_t> x_rows;     // optional [rows]: x_row(r) = x_rows[r]; null: x_row(r) = r
-  DevPtr<float> y;                  // [rows, weight.rows], row r at y + r * y_stride
-  int64_t y_stride = 0;             // elements
-  int64_t rows = 0;                 // 0 is allowed: nothing is done
+  DevPtr<const float> x;         // [>= rows, cols], row r at x + x_row(r) * x_stride
+  int64_t x_stride = 0;          // elements
+  DevPtr<const int32_t> x_rows;  // optional [rows]: x_row(r) = x_rows[r]; null: x_row(r) = r
+  DevPtr<float> y;               // [rows, weight.rows], row r at y + r * y_stride
+  int64_t y_stride = 0;          // elements
+  int64_t rows = 0;              // 0 is allowed: nothing is done
   QuantizedMatrix weight;
   LinearInput input = LinearInput::kRounded;
-  bool accumulate = false;          // y += instead of y =
-  DevPtr<std::byte> scratch;        // linear_scratch_bytes() for these sizes; contents undefined before and after
+  bool accumulate = false;    // y += instead of y =
+  DevPtr<std::byte> scratch;  // linear_scratch_bytes() for these sizes; contents undefined before and after
   int64_t scratch_bytes = 0;
 };
 

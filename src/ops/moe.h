@@ -19,9 +19,9 @@ enum class RouterGroupScore : uint8_t { kMax, kTop2Sum };  // V2: max; V3: sum o
 //   if normalize: weights /= (sum + 1e-20); weights *= scale.
 // Ties go to the lower index. Chosen experts are written in descending order of c.
 struct RouterParams {
-  DevPtr<const float> logits;  // [tokens, experts]
-  DevPtr<const float> bias;    // optional [experts]: e_score_correction_bias
-  DevPtr<int32_t> expert_ids;  // [tokens, experts_per_token]
+  DevPtr<const float> logits;    // [tokens, experts]
+  DevPtr<const float> bias;      // optional [experts]: e_score_correction_bias
+  DevPtr<int32_t> expert_ids;    // [tokens, experts_per_token]
   DevPtr<float> expert_weights;  // [tokens, experts_per_token]
   int64_t tokens = 0;
   int32_t experts = 0;
@@ -58,11 +58,11 @@ void mlp(Stream& stream, const MlpParams& params);
 // y[t, :] += sum_j expert_weights[t, j] * Expert(expert_ids[t, j])(x[t, :]), added in order of j, so that a token's
 // result does not depend on the other tokens. Padded tokens have expert_ids -1 and add nothing.
 struct MoeParams {
-  DevPtr<const float> x;                 // [tokens, hidden], contiguous
-  DevPtr<float> y;                       // [tokens, hidden], contiguous; added to
-  DevPtr<const int32_t> expert_ids;      // [tokens, experts_per_token]
-  DevPtr<const float> expert_weights;    // [tokens, experts_per_token]
-  DevPtr<const ExpertWeights> experts;   // [experts]; all of one shape and format
+  DevPtr<const float> x;                // [tokens, hidden], contiguous
+  DevPtr<float> y;                      // [tokens, hidden], contiguous; added to
+  DevPtr<const int32_t> expert_ids;     // [tokens, experts_per_token]
+  DevPtr<const float> expert_weights;   // [tokens, experts_per_token]
+  DevPtr<const ExpertWeights> experts;  // [experts]; all of one shape and format
   int64_t tokens = 0;
   int32_t experts_per_token = 0;
   int32_t num_experts = 0;

@@ -23,8 +23,8 @@ void rms_norm(Stream& stream, const RmsNormParams& params);
 
 // residual[r, :] += delta[r, :]; y[r, :] = RMSNorm(residual[r, :]). The step between two sublayers in one pass.
 struct AddRmsNormParams {
-  DevPtr<const float> delta;  // [rows, cols], contiguous
-  DevPtr<float> residual;     // [rows, cols], contiguous; updated
+  DevPtr<const float> delta;   // [rows, cols], contiguous
+  DevPtr<float> residual;      // [rows, cols], contiguous; updated
   DevPtr<const float> weight;  // [cols]
   DevPtr<float> y;             // [rows, cols], contiguous
   int64_t rows = 0;

@@ -10,11 +10,11 @@
 namespace lantern {
 
 struct QuantizedMatrix {
-  DevPtr<const std::byte> data;    // rows * row_bytes
-  DType dtype = DType::kF32;       // kF32, kF16, kBF16 or kF8E4M3
-  int64_t rows = 0;                // output features
-  int64_t cols = 0;                // input features (the reduced dimension)
-  int64_t row_bytes = 0;           // distance between rows; >= dtype_bytes(dtype, cols)
+  DevPtr<const std::byte> data;  // rows * row_bytes
+  DType dtype = DType::kF32;     // kF32, kF16, kBF16 or kF8E4M3
+  int64_t rows = 0;              // output features
+  int64_t cols = 0;              // input features (the reduced dimension)
+  int64_t row_bytes = 0;         // distance between rows; >= dtype_bytes(dtype, cols)
   // Block scales [ceil(rows / block_rows), scale_row_stride]; the value of element (i, j) is
   // q[i, j] * scale[i / block_rows, j / block_cols] * global_scale. Without scales block_rows is 0.
   DevPtr<const std::byte> scales;

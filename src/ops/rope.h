@@ -1,5 +1,6 @@
 // Rotary position embedding. Which elements form a pair is a property of the consumer, never a constant: DeepSeek's
-// main attention rotates neighbours (2i, 2i+1), V3.2's indexer rotates halves (i, i + dim/2), GLM-5's indexer neighbours.
+// main attention rotates neighbours (2i, 2i+1), V3.2's indexer rotates halves (i, i + dim/2), GLM-5's indexer
+// neighbours.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +35,9 @@ double yarn_softmax_factor(const RopeScaling& scaling);
 // cos_sin[t] = {cos(p f_0) .. cos(p f_{dim/2-1}), sin(p f_0) ..} * attention_factor with p = context_len[t] - 1; the
 // angle p * f is rounded to float as the published implementations do. Padding (context_len 0) gets p = 0.
 struct RopeTableParams {
-  DevPtr<const int32_t> context_len;         // [tokens]
-  DevPtr<const float> inverse_frequencies;   // [dim / 2]
-  DevPtr<float> cos_sin;                     // [tokens, dim]
+  DevPtr<const int32_t> context_len;        // [tokens]
+  DevPtr<const float> inverse_frequencies;  // [dim / 2]
+  DevPtr<float> cos_sin;                    // [tokens, dim]
   int64_t tokens = 0;
   int32_t dim = 0;
   float attention_factor = 1.0f;
@@ -45,7 +46,7 @@ void rope_table(Stream& stream, const RopeTableParams& params);
 
 // Rotates x[t, h, offset .. offset + dim) in place for every token and head.
 struct RopeParams {
-  DevPtr<float> x;              // element (t, h, i) at x + t * token_stride + h * head_stride + i
+  DevPtr<float> x;  // element (t, h, i) at x + t * token_stride + h * head_stride + i
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int32_t heads = 1;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstring>
+
 #include "device/device.h"
 
 namespace lantern {
@@ -11,6 +13,13 @@ class HostDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string description() const override;
   size_t available_bytes() const override;
+  int worker_count() const override { return threads_.thread_count(); }
+  void copy_to_device(void* destination, const void* source, size_t bytes) override {
+    std::memcpy(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, size_t bytes) override {
+    std::memcpy(destination, source, bytes);
+  }
   ThreadPool& threads() { return threads_; }
 
  protected:

@@ -1,0 +1,88 @@
+#include "model/kv_cache.h"
+
+#include <fmt/core.h>
+
+namespace lantern {
+namespace {
+
+bool has_index_cache(const ModelConfig& config, int32_t layer) {
+  return config.has_indexer() && config.selection[static_cast<size_t>(layer)].kind == SelectionKind::kCompute;
+}
+
+}  // namespace
+
+Result<KvCacheLayouts> parse_kv_cache_dtype(std::string_view name, const ModelConfig& config) {
+  if (name == "auto" || name == "bf16") return KvCacheLayouts{LatentLayout::kBf16, IndexKeyLayout::kFp8};
+  if (name == "f32") return KvCacheLayouts{LatentLayout::kF32, IndexKeyLayout::kF32};
+  if (name == "fp8") {
+    RETURN_IF_ERROR([&]() -> Status {
+      auto bytes = latent_row_bytes(LatentLayout::kFp8, config.kv_lora_rank, config.qk_rope_head_dim);
+      return bytes.ok() ? Status() : Status(std::move(bytes).error());
+    }());
+    return KvCacheLayouts{LatentLayout::kFp8, IndexKeyLayout::kFp8};
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--kv-cache-dtype {} is not known; use auto, bf16, fp8 or f32", name));
+}
+
+int64_t kv_bytes_per_token(const ModelConfig& config, const KvCacheLayouts& layouts, int32_t block_size) {
+  auto row = latent_row_bytes(layouts.latent, config.kv_lora_rank, config.qk_rope_head_dim);
+  int64_t bytes = row.ok() ? *row * config.total_layers() : 0;
+  for (int32_t layer = 0; layer < config.total_layers(); ++layer) {
+    if (has_index_cache(config, layer)) {
+      bytes += index_block_bytes(layouts.index, config.index_head_dim, block_size) / block_size;
+    }
+  }
+  return bytes;
+}
+
+Result<std::unique_ptr<KvCache>> KvCache::create(Device& device, const ModelConfig& config,
+                                                 const KvCacheLayouts& layouts, int32_t block_size,
+                                                 int32_t num_blocks) {
+  std::unique_ptr<KvCache> cache(new KvCache);
+  cache->layouts_ = layouts;
+  cache->block_size_ = block_size;
+  cache->num_blocks_ = num_blocks;
+  cache->kv_lora_rank_ = config.kv_lora_rank;
+  cache->rope_dim_ = config.qk_rope_head_dim;
+  ASSIGN_OR_RETURN(cache->latent_row_bytes_,
+                   lantern::latent_row_bytes(layouts.latent, config.kv_lora_rank, config.qk_rope_head_dim));
+  if (config.has_indexer()) {
+    cache->index_block_bytes_ = lantern::index_block_bytes(layouts.index, config.index_head_dim, block_size);
+  }
+  for (int32_t layer = 0; layer < config.total_layers(); ++layer) {
+    const int64_t latent_bytes = cache->latent_row_bytes_ * block_size * num_blocks;
+    ASSIGN_OR_RETURN(auto latent, PersistentBuffer<std::byte>::create(device, fmt::format("latent cache {}", layer),
+                                                                      latent_bytes, MemoryClass::kPool));
+    cache->latent_.push_back(std::move(latent));
+    if (!has_index_cache(config, layer)) {
+      cache->index_.push_back(nullptr);
+      continue;
+    }
+    ASSIGN_OR_RETURN(auto index,
+                     PersistentBuffer<std::byte>::create(device, fmt::format("index cache {}", layer),
+                                                         cache->index_block_bytes_ * num_blocks, MemoryClass::kPool));
+    cache->index_.push_back(std::move(index));
+  }
+  return cache;
+}
+
+LatentCacheView KvCache::latent(int32_t layer) const {
+  return {.data = Fixed<const std::byte>(latent_[static_cast<size_t>(layer)]->fixed()),
+          .row_bytes = latent_row_bytes_,
+          .layout = layouts_.latent,
+          .kv_lora_rank = kv_lora_rank_,
+          .rope_dim = rope_dim_};
+}
+
+DevPtr<std::byte> KvCache::index_data(int32_t layer) const {
+  const auto& buffer = index_[static_cast<size_t>(layer)];
+  return buffer == nullptr ? DevPtr<std::byte>() : DevPtr<std::byte>(buffer->fixed());
+}
+
+DevPtr<const std::byte> KvCache::index_view(int32_t layer) const {
+  const auto& buffer = index_[static_cast<size_t>(layer)];
+  return buffer == nullptr ? DevPtr<const std::byte>() : DevPtr<const std::byte>(buffer->fixed());
+}
+
+}  // namespace lantern

@@ -1,0 +1,53 @@
+// One decoder layer, in the order of the published architecture: attention (with the indexer where the layer has one),
+// then the dense MLP or the mixture of experts. Stateless: a LayerRun binds what one forward pass reads and writes.
+#pragma once
+
+#include "attention/step_view.h"
+#include "device/stream.h"
+#include "model/activations.h"
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace lantern {
+
+class LayerRun {
+ public:
+  LayerRun(Stream& stream, const ModelConfig& config, const ModelOptions& options, KvCache& cache,
+           const Activations& activations, const StepView& step, const StepObserver* observer)
+      : stream_(stream),
+        config_(config),
+        options_(options),
+        cache_(cache),
+        a_(activations),
+        step_(step),
+        observer_(observer) {}
+
+  // Reads a.residual (and adds a.delta to it first unless `first`); leaves the layer's MLP output in a.delta.
+  void layer(int32_t id, const LayerWeights& weights, bool first) const;
+
+  // y = x W^T over the step's tokens, with row strides given by the widths.
+  void project(const QuantizedMatrix& weight, DevPtr<const float> x, DevPtr<float> y,
+               LinearInput input = LinearInput::kRounded) const;
+
+ private:
+  void attention(int32_t id, const AttentionWeights& weights) const;
+  void queries(const AttentionWeights& weights) const;
+  void latents(int32_t id, const AttentionWeights& weights) const;
+  void select(int32_t id, const IndexerWeights& weights) const;
+  void decode_attention(int32_t id, const AttentionWeights& weights) const;
+  void prefill_attention(int32_t id, const AttentionWeights& weights) const;
+  void feed_forward(int32_t id, const LayerWeights& weights) const;
+  SelectionView selection(int32_t id, int32_t first_token, int32_t tokens) const;
+
+  Stream& stream_;
+  const ModelConfig& config_;
+  const ModelOptions& options_;
+  KvCache& cache_;
+  const Activations& a_;
+  const StepView step_;
+  const StepObserver* observer_;
+};
+
+}  // namespace lantern

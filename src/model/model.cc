@@ -1,0 +1,160 @@
+#include "model/model.h"
+
+#include "model/layer_stack.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+
+namespace lantern {
+namespace {
+
+struct Head {
+  Stream& stream;
+  const ModelConfig& config;
+  const Activations& a;
+
+  void run(const QuantizedMatrix& weight, DevPtr<const int32_t> rows, int32_t count) const {
+    gather_rows(stream, {.x = a.hidden,
+                         .x_stride = config.hidden_size,
+                         .rows = rows,
+                         .y = a.sample_hidden,
+                         .count = count,
+                         .cols = config.hidden_size});
+    LinearParams p;
+    p.x = a.sample_hidden;
+    p.x_stride = config.hidden_size;
+    p.y = a.logits;
+    p.y_stride = weight.rows;
+    p.rows = count;
+    p.weight = weight;
+    p.scratch = a.scratch;
+    p.scratch_bytes = a.scratch.size();
+    linear(stream, p);
+  }
+};
+
+void check_step(const ModelOptions& options, const StepView& step) {
+  CHECK(step.tokens <= options.limits.max_tokens, "a step of {} tokens was run, but buffers hold {}", step.tokens,
+        options.limits.max_tokens);
+  CHECK(step.requests <= options.limits.max_requests, "a step of {} requests was run, but buffers hold {}",
+        step.requests, options.limits.max_requests);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::create(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights,
+                                             const ModelOptions& options) {
+  ASSIGN_OR_RETURN(auto cache, KvCache::create(device, config, options.layouts, options.limits.block_size,
+                                               options.limits.num_blocks));
+  Workspace counting = Workspace::counting();
+  Activations(counting, config, options.limits, options.sample_rows, device.worker_count());
+  ASSIGN_OR_RETURN(Workspace workspace, Workspace::create(device, counting.peak_bytes()));
+  const std::vector<float> frequencies =
+      rope_inverse_frequencies(config.qk_rope_head_dim, config.rope_theta, config.rope_scaling);
+  ASSIGN_OR_RETURN(auto inverse_frequencies, PersistentBuffer<float>::create(device, "rope inverse frequencies",
+                                                                             static_cast<int64_t>(frequencies.size())));
+  device.copy_to_device(inverse_frequencies->fixed().data(), frequencies.data(), frequencies.size() * sizeof(float));
+  std::unique_ptr<Model> model(
+      new Model(device, std::move(config), std::move(weights), options, std::move(cache), std::move(workspace)));
+  model->inverse_frequencies_ = std::move(inverse_frequencies);
+  return model;
+}
+
+Model::Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,
+             std::unique_ptr<KvCache> cache, Workspace workspace)
+    : device_(device),
+      config_(std::move(config)),
+      options_(options),
+      weights_(std::move(weights)),
+      cache_(std::move(cache)),
+      workspace_(std::move(workspace)),
+      activations_(workspace_, config_, options_.limits, options_.sample_rows, device_.worker_count()) {}
+
+void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> token_ids,
+                    const StepObserver* observer) const {
+  check_step(options_, step);
+  const Activations& a = activations_;
+  const ModelWeights& w = weights();
+  embedding(stream, {.token_ids = token_ids,
+                     .table = w.embed_tokens,
+                     .y = a.residual,
+                     .y_stride = config_.hidden_size,
+                     .tokens = step.tokens});
+  rope_table(stream, {.context_len = step.token_context_len,
+                      .inverse_frequencies = inverse_frequencies_->fixed(),
+                      .cos_sin = a.rope_cos_sin,
+                      .tokens = step.tokens,
+                      .dim = config_.qk_rope_head_dim,
+                      .attention_factor = static_cast<float>(rope_attention_factor(config_.rope_scaling))});
+  const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
+  for (int32_t id = 0; id < config_.num_layers; ++id) run.layer(id, w.layers[static_cast<size_t>(id)], id == 0);
+  add_rms_norm(stream, {.delta = a.delta,
+                        .residual = a.residual,
+                        .weight = w.final_norm,
+                        .y = a.hidden,
+                        .rows = step.tokens,
+                        .cols = config_.hidden_size,
+                        .eps = config_.rms_norm_eps});
+}
+
+void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
+  CHECK(count <= options_.sample_rows, "{} rows of logits were asked for, but buffers hold {}", count,
+        options_.sample_rows);
+  Head{stream, config_, activations_}.run(weights().lm_head, rows, count);
+}
+
+void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
+                        const StepObserver* observer) const {
+  CHECK(has_mtp(), "the checkpoint holds no multi-token-prediction layer");
+  check_step(options_, step);
+  const Activations& a = activations_;
+  const MtpWeights& w = weights().mtp.front();
+  const int64_t hidden = config_.hidden_size;
+  // [enorm(embedding) | hnorm(hidden)], embedding half first.
+  embedding(stream, {.token_ids = next_token_ids,
+                     .table = w.embed_tokens,
+                     .y = a.mtp_input,
+                     .y_stride = 2 * hidden,
+                     .tokens = step.tokens});
+  rms_norm(stream, {.x = a.mtp_input,
+                    .x_stride = 2 * hidden,
+                    .weight = w.enorm,
+                    .y = a.mtp_input,
+                    .y_stride = 2 * hidden,
+                    .rows = step.tokens,
+                    .cols = hidden,
+                    .eps = config_.rms_norm_eps});
+  rms_norm(stream, {.x = a.hidden,
+                    .x_stride = hidden,
+                    .weight = w.hnorm,
+                    .y = a.mtp_input.sub(hidden, a.mtp_input.size() - hidden),
+                    .y_stride = 2 * hidden,
+                    .rows = step.tokens,
+                    .cols = hidden,
+                    .eps = config_.rms_norm_eps});
+  rope_table(stream, {.context_len = step.token_context_len,
+                      .inverse_frequencies = inverse_frequencies_->fixed(),
+                      .cos_sin = a.rope_cos_sin,
+                      .tokens = step.tokens,
+                      .dim = config_.qk_rope_head_dim,
+                      .attention_factor = static_cast<float>(rope_attention_factor(config_.rope_scaling))});
+  const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
+  run.project(w.eh_proj, a.mtp_input, a.residual);
+  run.layer(config_.num_layers, w.layer, true);
+  add_rms_norm(stream, {.delta = a.delta,
+                        .residual = a.residual,
+                        .weight = w.head_norm,
+                        .y = a.hidden,
+                        .rows = step.tokens,
+                        .cols = hidden,
+                        .eps = config_.rms_norm_eps});
+}
+
+void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
+  CHECK(count <= options_.sample_rows, "{} rows of logits were asked for, but buffers hold {}", count,
+        options_.sample_rows);
+  Head{stream, config_, activations_}.run(weights().mtp.front().head, rows, count);
+}
+
+}  // namespace lantern

@@ -1,0 +1,75 @@
+// A model on a device: configuration, weights, caches and activations, and the forward pass written once against ops/
+// and attention/. Const but for the buffers it owns; everything that changes from step to step is passed in.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "attention/indexer.h"
+#include "attention/step_plan.h"
+#include "attention/step_view.h"
+#include "device/stream.h"
+#include "model/activations.h"
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/weights.h"
+
+namespace lantern {
+
+struct ModelOptions {
+  KvCacheLayouts layouts;
+  StepLimits limits;        // bounds of every step; block geometry of the caches
+  int32_t sample_rows = 1;  // rows of logits() at once
+  IndexSelectParams::Mode index_mode = IndexSelectParams::Mode::kScore;
+  bool index_hadamard = false;  // rotate index queries and keys by a Hadamard matrix before FP8 rounding
+};
+
+// Called by forward() when set, for tests and debugging; the activations hold what the named layer just computed.
+struct StepObserver {
+  std::function<void(int32_t layer, const Activations&)> after_selection;  // selected_*, for layers with an indexer
+  std::function<void(int32_t layer, const Activations&)> after_router;     // expert_ids, expert_weights
+  std::function<void(int32_t layer, const Activations&)> after_layer;      // residual + delta is the hidden state
+};
+
+class Model {
+ public:
+  // `device` must outlive the model. Errors: out_of_memory with numbers.
+  static Result<std::unique_ptr<Model>> create(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights,
+                                               const ModelOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_->weights(); }
+  const ModelOptions& options() const { return options_; }
+  KvCache& cache() { return *cache_; }
+  const Activations& activations() const { return activations_; }
+
+  // Runs all layers over the step's tokens. `token_ids` is [step.tokens]. Writes the caches and activations().hidden.
+  void forward(Stream& stream, const StepView& step, DevPtr<const int32_t> token_ids,
+               const StepObserver* observer = nullptr) const;
+
+  // logits[r, :] = lm_head hidden[rows[r], :] for `count` <= sample_rows rows, into activations().logits.
+  void logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
+
+  bool has_mtp() const { return !weights().mtp.empty(); }
+  // One multi-token-prediction pass: for each token the hidden state at position i (activations().hidden, read and then
+  // replaced by this layer's own normed output) and token i + 1 (`next_token_ids`). Afterwards logits of mtp_logits()
+  // predict token i + 2, and another pass drafts one token further. Uses cache layer num_layers.
+  void mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
+                   const StepObserver* observer = nullptr) const;
+  void mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
+
+ private:
+  Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,
+        std::unique_ptr<KvCache> cache, Workspace workspace);
+
+  Device& device_;
+  ModelConfig config_;
+  ModelOptions options_;
+  std::unique_ptr<WeightStore> weights_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<PersistentBuffer<float>> inverse_frequencies_;
+  Workspace workspace_;
+  Activations activations_;
+};
+
+}  // namespace lantern
