@@ -141,10 +141,13 @@ def build_cases():
             "lengths": lengths,
             "dense_layers": dense_layers,
             "family": family,
-            "dtype": "BF16",
+            "dtype": "F32",
+            "rounded": False,
             "positions": "all",
             **extra,
         }
+        names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+        config["torch_dtype" if "torch_dtype" in config else "dtype"] = names[cases[name]["dtype"]]
 
     add(
         "v2lite",
@@ -163,7 +166,6 @@ def build_cases():
             "routed_scaling_factor": 1.0,
         },
         spelled("old", 1, 1e4, yarn(40, 64, 0.707)),
-        dtype="F32",
         expert_gain=2.0,
     )
     add(
@@ -196,7 +198,9 @@ def build_cases():
         noaux,
         spelled("old", 1, 1e4, yarn(40, 4096, 1.0)),
         {"quantization_config": block},
+        dtype="BF16",
         fp8="float",
+        rounded=True,
         lengths=(40, 17),
         positions="subset",
     )
@@ -222,9 +226,24 @@ def build_cases():
         noaux,
         spelled("old", 1, 1e4, yarn(40, 4096, 1.0)),
         {"quantization_config": {**block, "scale_fmt": "ue8m0"}},
+        dtype="BF16",
         fp8="ue8m0",
+        rounded=True,
         lengths=(40, 17),
         positions="subset",
+    )
+    add(
+        "v32_bf16",
+        NANO,
+        {"num_hidden_layers": 3},
+        v32,
+        NANO_INDEX,
+        V3_ROUTER,
+        noaux,
+        spelled("old", 1, 1e4, nano_yarn),
+        lengths=(30, 17),
+        dtype="BF16",
+        rounded=True,
     )
     add(
         "glm5",
@@ -284,6 +303,18 @@ def build_cases():
         noaux,
         spelled("new", 1, 1e4, real_yarn),
         {"first_k_dense_replace": 1},
+        **kdims
+    )
+    add(
+        "v3_kdims_bf16",
+        KDIMS,
+        v3,
+        V3_ROUTER,
+        noaux,
+        spelled("new", 1, 1e4, real_yarn),
+        {"first_k_dense_replace": 1},
+        dtype="BF16",
+        rounded=True,
         **kdims
     )
     add(

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import sys
 import tempfile
 
 import safetensors.torch
@@ -32,7 +33,11 @@ def load_hf(case, weights):
             {k: v.contiguous() for k, v in main.items()}, folder / "model.safetensors", {"format": "pt"}
         )
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+            folder,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            experts_implementation="eager",
+            output_loading_info=True,
         )
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info[key], (case["name"], key, info[key])
@@ -58,8 +63,37 @@ def stable_topk():
         torch.Tensor.topk, torch.topk = method, function
 
 
+@contextlib.contextmanager
+def rounded_inputs(model):
+    """The arithmetic of an engine whose matrix units take bf16: the input of every matrix product is rounded to bf16
+    (nearest even), but for the router and the indexer's head weights; the latent and its rotated key are rounded as a
+    bf16 cache stores them. Weights, accumulation and everything else stay float32."""
+    plain, module = torch.nn.functional.linear, sys.modules[type(model).__module__]
+    rotate = module.apply_rotary_pos_emb_interleave
+    exact = set()
+    for layer in model.model.layers:
+        if hasattr(layer.mlp, "gate"):
+            exact.add(layer.mlp.gate.weight.data_ptr())
+        if getattr(layer.self_attn, "indexer", None) is not None:
+            exact.add(layer.self_attn.indexer.weights_proj.weight.data_ptr())
+
+    def bf16(x):
+        return x.to(torch.bfloat16).to(torch.float32)
+
+    def rotate_and_store(q, k, *args, **kwargs):
+        q, k = rotate(q, k, *args, **kwargs)
+        return q, bf16(k)
+
+    torch.nn.functional.linear = lambda x, w, bias=None: plain(x if w.data_ptr() in exact else bf16(x), w, bias)
+    module.apply_rotary_pos_emb_interleave = rotate_and_store
+    try:
+        yield
+    finally:
+        torch.nn.functional.linear, module.apply_rotary_pos_emb_interleave = plain, rotate
+
+
 @torch.no_grad()
-def run_hf(model, ids):
+def run_hf(model, ids, rounded=False):
     """ids [T] -> the same dictionary as Reference.forward, from transformers' modules through hooks."""
     decoder = model.model
     layers = [{} for _ in decoder.layers]
@@ -95,7 +129,7 @@ def run_hf(model, ids):
         if getattr(layer.self_attn, "indexer", None) is not None:
             hooks.append(layer.self_attn.indexer.register_forward_hook(on_indexer(capture)))
     try:
-        with stable_topk():
+        with stable_topk(), rounded_inputs(model) if rounded else contextlib.nullcontext():
             result["logits"] = model(input_ids=ids[None], use_cache=False).logits[0]
     finally:
         for hook in hooks:
@@ -103,11 +137,11 @@ def run_hf(model, ids):
     return result
 
 
-def greedy(model, ids, count):
+def greedy(model, ids, count, rounded=False):
     """count tokens, each from a full forward pass, and for each (best - second best) logit."""
     tokens, margins = [], []
     for _ in range(count):
-        logits = run_hf(model, torch.cat([ids, torch.tensor(tokens, dtype=ids.dtype)]))["logits"][-1]
+        logits = run_hf(model, torch.cat([ids, torch.tensor(tokens, dtype=ids.dtype)]), rounded)["logits"][-1]
         best = logits.sort(descending=True)
         tokens.append(int(best.indices[0]))
         margins.append(float(best.values[0] - best.values[1]))

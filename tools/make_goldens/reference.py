@@ -27,15 +27,17 @@ def correction(beta, dim, theta, original):
 
 
 class Reference:
-    """traps: names of known mistakes to make (see TRAPS)."""
+    """traps: names of known mistakes to make (see TRAPS). rounded: do what an engine does with bf16 or FP8 weights, see
+    hf_run.rounded_inputs."""
 
-    def __init__(self, config, weights, dense_layers, indexer_types=None, dtype=torch.float64, traps=()):
+    def __init__(self, config, weights, dense_layers, indexer_types=None, dtype=torch.float64, traps=(), rounded=False):
         self.c = config
         self.w = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self.dense_layers = dense_layers
         self.indexer_types = indexer_types
         self.dtype = dtype
         self.traps = set(traps)
+        self.rounded = rounded
         self.is_v2 = config["model_type"] == "deepseek_v2"
         self.index_interleaved = (config["model_type"] == "glm_moe_dsa") != ("index_rope" in self.traps)
         # transformers builds these two norms with its default eps whatever rms_norm_eps says.
@@ -94,7 +96,11 @@ class Reference:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * self.w[name]
 
     def linear(self, x, name):
-        return x @ self.w[name + ".weight"].T
+        exact = name.endswith(("mlp.gate", "weights_proj"))
+        return (x if exact else self.bf16(x)) @ self.w[name + ".weight"].T
+
+    def bf16(self, x):
+        return x.to(torch.float32).to(torch.bfloat16).to(self.dtype) if self.rounded else x
 
     def select(self, prefix, x, q_resid, cos, sin, seen):
         """Boolean [T, T] selection of the indexer, and how clear it was: (k-th - next score) / largest |score|."""
@@ -146,7 +152,7 @@ class Reference:
             q = self.linear(q_resid, p + "q_b_proj")
         q = q.unflatten(-1, (heads, nope + rope))
         latent = self.linear(x, p + "kv_a_proj_with_mqa")
-        k_rope = self.rotate(latent[:, None, kv_lora:], cos, sin, interleaved)
+        k_rope = self.bf16(self.rotate(latent[:, None, kv_lora:], cos, sin, interleaved))
         kv = self.norm(latent[:, :kv_lora], p + "kv_a_layernorm.weight", self.latent_eps)
         kv = self.linear(kv, p + "kv_b_proj").unflatten(-1, (heads, nope + value))
         q = torch.cat([q[..., :nope], self.rotate(q[..., nope:], cos, sin, interleaved)], -1)
