@@ -1,0 +1,52 @@
+// The fixed buffers of a one-sequence session: raw step inputs, the plan made from them, and the sampler's rows.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "attention/step_plan.h"
+#include "attention/step_view.h"
+#include "device/persistent_buffer.h"
+#include "device/stream.h"
+#include "engine/session.h"
+#include "model/model.h"
+#include "ops/sampling.h"
+
+namespace lantern {
+
+class StepBuffers {
+ public:
+  static constexpr int32_t kMaxTopLogprobs = 64;
+
+  Status create(Device& device, const StepLimits& limits, int32_t sample_rows, int32_t vocab);
+
+  // Plans a step of the one sequence: `tokens` at positions begin, begin + 1, ...
+  void run_plan(Stream& stream, std::span<const int32_t> tokens, int32_t begin, bool decode);
+  const StepView& view() const { return view_; }
+  DevPtr<const int32_t> token_ids() const { return Fixed<const int32_t>(token_ids_->fixed()); }
+
+  void set_sample_rows(Device& device, int32_t first_row, int32_t count);
+  DevPtr<const int32_t> sample_rows() const { return Fixed<const int32_t>(sample_rows_->fixed()); }
+
+  // Draws from the first row of the model's logits.
+  int32_t sample(Stream& stream, const Model& model, const SamplingSettings& settings, int64_t output_position);
+  // Scores next[r] under row r of the model's logits, in order.
+  void score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,
+                  const std::function<void(TokenScore)>& sink);
+
+ private:
+  StepLimits limits_;
+  StepView view_;
+  template <class T>
+  using Buffer = std::unique_ptr<PersistentBuffer<T>>;
+  Buffer<int32_t> token_ids_, num_requests_, num_tokens_, query_start_loc_, seq_lens_, block_table_;
+  Buffer<int32_t> token_request_, token_context_len_, slot_mapping_;
+  Buffer<int32_t> sample_rows_, sampled_, scored_, top_tokens_;
+  Buffer<int64_t> output_positions_;
+  Buffer<SamplingSettings> settings_;
+  Buffer<float> logprobs_, top_logprobs_;
+  Buffer<std::byte> sample_scratch_;
+};
+
+}  // namespace lantern
