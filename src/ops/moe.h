@@ -17,16 +17,18 @@ enum class RouterGroupScore : uint8_t { kMax, kTop2Sum };  // V2: max; V3: sum o
 //   s = scoring(logits); c = s + bias; with groups > 1 only the topk_groups groups with the largest group score stay
 //   (others are excluded, i.e. minus infinity); the top experts_per_token of c; weights are s (not c) there;
 //   if normalize: weights /= (sum + 1e-20); weights *= scale.
-// Ties go to the lower index. Chosen experts are written in descending order of c.
+// Ties go to the lower index. Chosen experts are written in descending order of c. A NaN c counts as minus infinity, so
+// that the ids are valid whatever the logits are; the NaN itself stays in the weights where its expert is chosen.
+inline constexpr int32_t kMaxRouterExperts = 1024;
 struct RouterParams {
   DevPtr<const float> logits;    // [tokens, experts]
   DevPtr<const float> bias;      // optional [experts]: e_score_correction_bias
   DevPtr<int32_t> expert_ids;    // [tokens, experts_per_token]
   DevPtr<float> expert_weights;  // [tokens, experts_per_token]
   int64_t tokens = 0;
-  int32_t experts = 0;
+  int32_t experts = 0;  // at most kMaxRouterExperts
   int32_t experts_per_token = 0;
-  int32_t groups = 1;
+  int32_t groups = 1;  // of experts / groups neighbours each; at least two for kTop2Sum
   int32_t topk_groups = 1;
   RouterScoring scoring = RouterScoring::kSigmoid;
   RouterGroupScore group_score = RouterGroupScore::kTop2Sum;

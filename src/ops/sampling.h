@@ -1,6 +1,15 @@
 // From logits to a token. Filters apply in this order: temperature, top_k, top_p, min_p, all on the distribution that
 // the previous one left (renormalised), as vLLM and llama.cpp users expect. The random number of a draw depends on
 // (seed, output position) only, so that a seeded text is the same however it was batched.
+//
+// Every filter keeps a prefix of the tokens ordered by descending probability, equals by ascending id:
+//   temperature  0 (or less, or NaN): greedy; else logits are divided by it
+//   top_k        exactly the first k tokens
+//   top_p        the shortest prefix with mass >= top_p of what top_k left; at least one token
+//   min_p        tokens with at least min_p times the largest probability
+// A draw walks the kept tokens by ascending id and takes the first whose cumulated mass exceeds u times the total.
+// Unusual logits: NaN counts as -infinity, which has probability 0. +infinity takes all probability, shared evenly among
+// its equals. A row with no logit above -infinity yields token 0 with logprob -infinity: the sign that the model broke.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +41,12 @@ struct SampleParams {
 int64_t sample_scratch_bytes(int64_t max_rows, int32_t vocab);
 void sample(Stream& stream, const SampleParams& params);
 
-// Uniform in [0, 1) from a counter-based generator (Philox 4x32-10): the same on every device.
+// Uniform in [0, 1) from a counter-based generator (Philox 4x32-10, Salmon et al. 2011): the same on every device. The
+// upper 24 bits of the first output word; draws use 53 bits of the first two words of the same block (ops/philox.h).
 float philox_uniform(uint64_t seed, uint64_t counter);
 
 // logprob of chosen tokens and the k most likely alternatives per row, from raw logits; in float with the
-// maximum subtracted and the sum in double.
+// maximum subtracted and the sum in double. Unusual logits as above; no logprob is ever NaN.
 struct LogprobParams {
   DevPtr<const float> logits;    // [rows, vocab]
   DevPtr<const int32_t> tokens;  // [rows]; -1: none, logprob 0
