@@ -17,7 +17,7 @@
 namespace lantern {
 
 struct SessionOptions {
-  std::filesystem::path model_dir;
+  std::filesystem::path model_dir = {};
   std::string device = "auto";          // cpu, cuda, auto
   int32_t threads = 0;                  // 0: every usable core
   std::string kv_cache_dtype = "auto";  // auto, bf16, fp8, f32

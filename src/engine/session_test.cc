@@ -80,7 +80,9 @@ TEST(SessionTest, AlternativesAreADistributionInOrder) {
     double sum = 0;
     for (size_t i = 0; i < 64; ++i) {
       sum += std::exp(static_cast<double>(score.top_logprobs[i]));
-      if (i > 0) EXPECT_LE(score.top_logprobs[i], score.top_logprobs[i - 1]);
+      if (i > 0) {
+        EXPECT_LE(score.top_logprobs[i], score.top_logprobs[i - 1]);
+      }
     }
     EXPECT_LT(sum, 1.0 + 1e-5);
     EXPECT_GT(sum, 64.0 / 96.0);  // the likelier 64 of 96 hold at least their share
