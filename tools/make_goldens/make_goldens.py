@@ -13,7 +13,7 @@ import transformers
 
 import hf_run
 from cases import build_cases
-from hash_weights import dequantised_weights, hash_words
+from hash_weights import dequantised_weights, hash_words, stored_tensor
 from manifest import Manifest
 from reference import TRAPS, Reference
 
@@ -155,12 +155,13 @@ def mtp_tensors(case, model, weights, exact_model, index, ids, got, next_token, 
         assert report["mtp_hf_layer_error"] < limits(case)["agreement"], report
     out = {
         "mtp.logits": drafted["logits"],
-        "mtp.selected": None,
-        "mtp.experts": drafted["layer"]["experts"].to(torch.uint8),
+        "experts.mtp": drafted["layer"]["experts"].to(torch.uint8),
+        "expert_weights.mtp": drafted["layer"]["expert_weights"],
+        "router_gap.mtp": exact["layer"]["router_gap"].float(),
     }
     if "selected" in drafted["layer"]:
-        out["mtp.selected"] = packed(drafted["layer"]["selected"])
-        out["mtp.selected_gap"] = exact["layer"]["selected_gap"].float()
+        out["selected.mtp"] = packed(drafted["layer"]["selected"])
+        out["selected_gap.mtp"] = exact["layer"]["selected_gap"].float()
     # Second draft: the same layer once more, one position on, fed with its own output at the last position. Public
     # engines differ in whether that output is taken before or after shared_head.norm: both are here.
     first = int(drafted["logits"][-1].argmax())
@@ -169,14 +170,14 @@ def mtp_tensors(case, model, weights, exact_model, index, ids, got, next_token, 
         chained = torch.cat([hidden, drafted[key][-1:]])
         again = mine.mtp(torch.cat([shifted, torch.tensor([first])]), chained)
         discrete_choices_are_clear(case, {"layers": [again["layer"]]})
-        out[f"mtp.second_logits_{key}"] = again["logits"][-1]
+        out[f"mtp.second_logits_{key}"] = again["logits"][-1:]
         best = again["logits"][-1].sort(descending=True).values
         if best[0] - best[1] < limits(case)["greedy_margin"]:
             raise Unsuitable("second draft margin")
     best = drafted["logits"][-1].sort(descending=True).values
     if best[0] - best[1] < limits(case)["greedy_margin"]:
         raise Unsuitable("draft margin")
-    return {f"s{index}.{key}": value.contiguous() for key, value in out.items() if value is not None}
+    return {f"s{index}.{key}": value.contiguous() for key, value in out.items()}
 
 
 def mtp_trap_margins(case, weights, ids, exact, exact_draft):
@@ -276,6 +277,25 @@ def make_case(case, out_root):
     )
 
 
+def write_hash_vectors(path):
+    """The first elements of one tensor of every kind and dtype, as integers: for the C++ twin of the generator."""
+    entries = [
+        {"name": "model.norm.weight", "shape": [3, 4], "dtype": "F32", "offset": 1.0, "scale": 0.25},
+        {"name": "lm_head.weight", "shape": [12], "dtype": "BF16", "offset": 0.0, "scale": 0.1875},
+        {"name": "lm_head.weight", "shape": [12], "dtype": "F16", "offset": 0.0, "scale": 0.1875},
+        {"name": "x", "shape": [12], "dtype": "F8_E4M3", "kind": "e4m3", "offset": 0, "scale": 0},
+        {"name": "x_scale_inv", "shape": [12], "dtype": "F32", "kind": "pow2", "offset": -5, "scale": 3},
+        {"name": "y", "same_as": "x", "shape": [12], "dtype": "F32", "offset": 0.5, "scale": 2.0},
+    ]
+    integers = {torch.float32: np.uint32, torch.bfloat16: np.uint16, torch.float16: np.uint16}
+    for entry in entries:
+        tensor = stored_tensor(entry, "vectors").flatten()
+        raw = tensor.view(torch.uint8).numpy().view(integers.get(tensor.dtype, np.uint8))
+        entry["bits"] = [int(x) for x in raw]
+    lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
+    path.write_text(f'{{"salt": "vectors", "tensors": [\n{lines}\n]}}\n')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help="case names (default: all)")
@@ -286,6 +306,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     cases = build_cases()
+    write_hash_vectors(args.out / "hash_weights.json")
     for name in args.cases or cases:
         for attempt in range(args.tries):
             case = {**cases[name], "salt": f"{name}.{attempt}"}
