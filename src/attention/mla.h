@@ -44,6 +44,7 @@ struct KvUpProjection {
   int32_t block_rows = 0;
   int32_t block_cols = 0;
   int64_t scale_row_stride = 0;
+  float global_scale = 1.0f;
   int32_t heads = 0;
   int32_t nope_dim = 0;
   int32_t v_dim = 0;

@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "attention/host_math.h"
+#include "attention/kv_up_projection.h"
+#include "attention/mla.h"
+#include "attention/scratch_layout.h"
+#include "base/check.h"
+
+// For each request, tile after tile of keys at absolute positions in ascending order: decode the latents, expand them
+// for all heads, then let every (head, block of queries) take the tile in by an online softmax. A query's result goes
+// through the same operations whatever other queries the chunk holds: keys that it cannot see get probability 0, which
+// adds nothing, and a tile in which it sees none multiplies its sums by exactly 1.
+
+namespace lantern {
+namespace {
+
+using host_math::kTile;
+
+// Queries of one work unit: the packed keys and values of a head serve this many.
+constexpr int32_t kQueryBlock = 128;
+// Rows and columns of kv_b decoded at a time on the stack (32 KiB); sums of 512 columns are added in order.
+constexpr int64_t kExpandRows = 16;
+constexpr int64_t kExpandCols = 512;
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+struct WorkerScratch {
+  float* keys;    // [nope_dim, kTile], transposed
+  float* values;  // [kTile, v_dim]
+  float* scores;  // [kQueryBlock, kTile]
+};
+
+struct PrefillScratch {
+  float* max;         // [heads, tokens]
+  float* sum;         // [heads, tokens]
+  uint64_t* visible;  // [tokens]: keys of the current tile
+  int32_t* cursor;    // [tokens]: first entry of the selection list not yet passed
+  float* latents;     // [kTile, kv_lora_rank]
+  float* rope;        // [kTile, rope_dim]
+  float* rope_keys;   // [rope_dim, kTile], transposed
+  float* expanded;    // [kTile, heads * (nope_dim + v_dim)]
+  std::byte* workers;
+};
+
+WorkerScratch worker_scratch(std::byte* base, const KvUpProjection& shape, int64_t* bytes) {
+  ScratchLayout layout(base);
+  WorkerScratch s{};
+  s.keys = layout.take<float>(int64_t{shape.nope_dim} * kTile);
+  s.values = layout.take<float>(int64_t{kTile} * shape.v_dim);
+  s.scores = layout.take<float>(int64_t{kQueryBlock} * kTile);
+  if (bytes != nullptr) *bytes = layout.used();
+  return s;
+}
+
+PrefillScratch prefill_scratch(std::byte* base, int32_t tokens, const KvUpProjection& shape, int32_t rope_dim,
+                               int32_t threads, int64_t* bytes) {
+  ScratchLayout layout(base);
+  PrefillScratch s{};
+  s.max = layout.take<float>(int64_t{tokens} * shape.heads);
+  s.sum = layout.take<float>(int64_t{tokens} * shape.heads);
+  s.visible = layout.take<uint64_t>(tokens);
+  s.cursor = layout.take<int32_t>(tokens);
+  s.latents = layout.take<float>(int64_t{kTile} * shape.kv_lora_rank);
+  s.rope = layout.take<float>(int64_t{kTile} * rope_dim);
+  s.rope_keys = layout.take<float>(int64_t{kTile} * rope_dim);
+  s.expanded = layout.take<float>(int64_t{kTile} * shape.heads * (shape.nope_dim + shape.v_dim));
+  int64_t worker_bytes = 0;
+  worker_scratch(nullptr, shape, &worker_bytes);
+  s.workers = layout.take<std::byte>(worker_bytes * threads);
+  *bytes = layout.used();
+  return s;
+}
+
+// The library's own product of latents and kv_b, in float.
+void expand_latents(const KvUpProjection& kv_b, const float* latents, int64_t rows, float* out, HostContext& context) {
+  const int64_t outputs = int64_t{kv_b.heads} * (kv_b.nope_dim + kv_b.v_dim);
+  const int64_t rank = kv_b.kv_lora_rank;
+  auto body = [&](int64_t begin, int64_t end, int) {
+    float weight[kExpandRows * kExpandCols];
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t first = unit * kExpandRows;
+      const int64_t count = std::min(kExpandRows, outputs - first);
+      for (int64_t column = 0; column < rank; column += kExpandCols) {
+        const int64_t columns = std::min(kExpandCols, rank - column);
+        for (int64_t r = 0; r < count; ++r) decode_kv_b(kv_b, first + r, column, columns, weight + r * columns);
+        host_math::multiply_nt(rows, count, columns, latents + column, rank, weight, columns, out + first, outputs,
+                               column > 0);
+      }
+    }
+  };
+  context.threads.parallel_for((outputs + kExpandRows - 1) / kExpandRows, 4, std::ref(body));
+}
+
+class Prefill {
+ public:
+  Prefill(const MlaPrefillParams& p, HostContext& context)
+      : p_(p),
+        context_(context),
+        nope_(p.kv_b.nope_dim),
+        rope_(p.cache.rope_dim),
+        value_(p.kv_b.v_dim),
+        expanded_stride_(int64_t{p.heads} * (nope_ + value_)) {
+    check_kv_b(p.kv_b);
+    CHECK(p.heads == p.kv_b.heads && p.cache.kv_lora_rank == p.kv_b.kv_lora_rank,
+          "attention with {} heads and kv_lora_rank {} got a kv_b_proj of {} heads and {} columns", p.heads,
+          p.cache.kv_lora_rank, p.kv_b.heads, p.kv_b.kv_lora_rank);
+    int64_t bytes = 0;
+    s_ = prefill_scratch(p.scratch.get(), p.step.tokens, p.kv_b, rope_, context.threads.thread_count(), &bytes);
+    CHECK(bytes <= p.scratch_bytes, "mla_prefill needs {} bytes of scratch and got {}", bytes, p.scratch_bytes);
+    worker_scratch(nullptr, p.kv_b, &worker_bytes_);
+  }
+
+  void run() {
+    const int32_t tokens = p_.step.tokens;
+    std::fill_n(s_.max, int64_t{tokens} * p_.heads, kMinusInfinity);
+    std::fill_n(s_.sum, int64_t{tokens} * p_.heads, 0.0f);
+    std::memset(
+        p_.out.get(), 0,
+        static_cast<size_t>(tokens) * static_cast<size_t>(p_.heads) * static_cast<size_t>(value_) * sizeof(float));
+    std::fill_n(s_.cursor, tokens, 0);
+    for (int32_t begin = 0; begin < tokens;) {
+      const int32_t request = p_.step.token_request[begin];
+      int32_t end = begin + 1;
+      while (end < tokens && p_.step.token_request[end] == request) ++end;
+      if (request >= 0) attend_request(request, begin, end);
+      begin = end;
+    }
+    auto body = [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) finish(row);
+    };
+    context_.threads.parallel_for(int64_t{tokens} * p_.heads, 64, std::ref(body));
+  }
+
+ private:
+  void attend_request(int32_t request, int32_t begin, int32_t end) {
+    int32_t keys = 0;
+    for (int32_t t = begin; t < end; ++t) keys = std::max(keys, p_.step.token_context_len[t]);
+    for (int32_t tile = 0; tile < keys; tile += kTile) {
+      const int32_t first = mark_visible(begin, end, tile);
+      if (first == end) continue;
+      const int32_t count = std::min(kTile, keys - tile);
+      load_tile(request, tile, count);
+      const int32_t blocks = (end - first + kQueryBlock - 1) / kQueryBlock;
+      auto body = [&, this](int64_t unit_begin, int64_t unit_end, int worker) {
+        for (int64_t unit = unit_begin; unit < unit_end; ++unit) {
+          const auto query = static_cast<int32_t>(first + unit % blocks * kQueryBlock);
+          attend(static_cast<int32_t>(unit / blocks), query, std::min(end, query + kQueryBlock), count, worker);
+        }
+      };
+      context_.threads.parallel_for(int64_t{p_.heads} * blocks, 1, std::ref(body));
+    }
+  }
+
+  // Fills visible[begin..end) for the keys [tile, tile + kTile) and returns the first query that sees any.
+  int32_t mark_visible(int32_t begin, int32_t end, int32_t tile) {
+    int32_t first = end;
+    for (int32_t t = begin; t < end; ++t) {
+      const int32_t prefix = std::clamp(p_.step.token_context_len[t] - tile, 0, kTile);
+      uint64_t bits = prefix == kTile ? ~uint64_t{0} : (uint64_t{1} << prefix) - 1;
+      if (p_.selection.counts) bits &= selected(t, tile);
+      s_.visible[t] = bits;
+      if (bits != 0 && first == end) first = t;
+    }
+    return first;
+  }
+
+  // Bits of the positions in [tile, tile + kTile) that token t's list holds. Tiles come in ascending order.
+  uint64_t selected(int32_t t, int32_t tile) {
+    const int32_t* positions = p_.selection.positions.get() + int64_t{t} * p_.selection.top_k;
+    const int32_t count = p_.selection.counts[t];
+    int32_t at = s_.cursor[t];
+    uint64_t bits = 0;
+    for (; at < count && positions[at] < tile + kTile; ++at) {
+      if (positions[at] >= tile) bits |= uint64_t{1} << (positions[at] - tile);
+    }
+    s_.cursor[t] = at;
+    return bits;
+  }
+
+  // Decodes and expands the keys [tile, tile + count) of a request.
+  void load_tile(int32_t request, int32_t tile, int32_t count) {
+    const int32_t block_size = p_.step.block_size;
+    const int32_t* table = p_.step.block_table.get() + int64_t{request} * p_.step.block_table_stride;
+    const std::byte* rows[kTile];
+    for (int32_t j = 0; j < count; ++j) {
+      const int32_t position = tile + j;
+      const int64_t slot = int64_t{table[position / block_size]} * block_size + position % block_size;
+      rows[j] = p_.cache.data.get() + slot * p_.cache.row_bytes;
+    }
+    host_math::decode_latent_rows(p_.cache.layout, rows, count, p_.cache.kv_lora_rank, rope_, s_.latents,
+                                  p_.cache.kv_lora_rank, s_.rope, rope_);
+    if (count < kTile) std::fill_n(s_.rope_keys, int64_t{rope_} * kTile, 0.0f);
+    host_math::transpose(count, rope_, s_.rope, rope_, s_.rope_keys, kTile);
+    if (p_.expand != nullptr) {
+      p_.expand(p_.kv_b, s_.latents, count, s_.expanded, p_.expand_scratch.get(), p_.expand_scratch_bytes, context_);
+    } else {
+      expand_latents(p_.kv_b, s_.latents, count, s_.expanded, context_);
+    }
+  }
+
+  void attend(int32_t h, int32_t begin, int32_t end, int32_t count, int worker) const {
+    const WorkerScratch w = worker_scratch(s_.workers + worker * worker_bytes_, p_.kv_b, nullptr);
+    const float* head = s_.expanded + int64_t{h} * (nope_ + value_);
+    if (count < kTile) std::fill_n(w.keys, int64_t{nope_} * kTile, 0.0f);
+    host_math::transpose(count, nope_, head, expanded_stride_, w.keys, kTile);
+    for (int32_t j = 0; j < count; ++j) {
+      std::memcpy(w.values + int64_t{j} * value_, head + j * expanded_stride_ + nope_,
+                  static_cast<size_t>(value_) * sizeof(float));
+    }
+    const int32_t queries = end - begin;
+    const float* q = p_.q.get() + begin * p_.q_token_stride + h * p_.q_head_stride;
+    const int64_t state = int64_t{h} * p_.step.tokens + begin;
+    float factor[kQueryBlock];
+    host_math::multiply_nn(queries, kTile, nope_, q, p_.q_token_stride, w.keys, kTile, w.scores, kTile, false);
+    host_math::multiply_nn(queries, kTile, rope_, q + nope_, p_.q_token_stride, s_.rope_keys, kTile, w.scores, kTile,
+                           true);
+    host_math::softmax_tile(queries, w.scores, s_.visible + begin, p_.scale, s_.max + state, s_.sum + state, factor);
+    host_math::multiply_nn(queries, value_, count, w.scores, kTile, w.values, value_,
+                           p_.out.get() + (int64_t{begin} * p_.heads + h) * value_, int64_t{p_.heads} * value_, true,
+                           factor);
+  }
+
+  void finish(int64_t row) {
+    const int64_t t = row / p_.heads;
+    const int64_t h = row % p_.heads;
+    const int64_t state = h * p_.step.tokens + t;
+    const float sum = s_.sum[state];
+    if (sum != 0.0f) host_math::scale(value_, p_.out.get() + row * value_, 1.0f / sum);
+    if (p_.lse) p_.lse[row] = sum == 0.0f ? kMinusInfinity : s_.max[state] + std::log(sum);
+  }
+
+  const MlaPrefillParams& p_;
+  HostContext& context_;
+  int32_t nope_;
+  int32_t rope_;
+  int32_t value_;
+  int64_t expanded_stride_;
+  int64_t worker_bytes_ = 0;
+  PrefillScratch s_{};
+};
+
+void mla_prefill_kernel(const MlaPrefillParams& p, HostContext& context) {
+  if (p.step.tokens == 0) return;
+  Prefill(p, context).run();
+}
+
+}  // namespace
+
+int32_t mla_prefill_key_tile() { return kTile; }
+
+int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shape, int32_t rope_dim, int32_t threads) {
+  int64_t bytes = 0;
+  prefill_scratch(nullptr, max_tokens, shape, rope_dim, threads, &bytes);
+  return bytes;
+}
+
+void mla_prefill(Stream& stream, const MlaPrefillParams& params) {
+  stream.launch("mla_prefill", &mla_prefill_kernel, params);
+}
+
+}  // namespace lantern
