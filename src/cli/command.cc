@@ -1,0 +1,196 @@
+#include "cli/command.h"
+
+#include <cstdio>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "cli/console.h"
+
+namespace lantern::cli {
+namespace {
+
+std::vector<SettingUse> with_model(std::vector<SettingUse> own) {
+  std::vector<SettingUse> all = {{"model"}};
+  all.insert(all.end(), own.begin(), own.end());
+  for (std::string_view name : {"device", "threads", "kv-cache-dtype", "max-model-len", "strict-config"}) {
+    all.push_back({name});
+  }
+  return all;
+}
+
+// Built once; help lists the commands in this order.
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = {
+      {.name = "generate",
+       .summary = "Continue a prompt",
+       .settings = with_model({{"prompt"},
+                               {"prompt-file"},
+                               {"tokens"},
+                               {"max-tokens"},
+                               {"temperature"},
+                               {"top-p"},
+                               {"top-k"},
+                               {"min-p"},
+                               {"seed"},
+                               {"ignore-eos"},
+                               {"stop"},
+                               {"bos"},
+                               {"special-tokens"},
+                               {"draft-tokens"},
+                               {"indexer"},
+                               {"json"},
+                               {"quiet"}}),
+       .exactly_one_of = {"prompt", "prompt-file", "tokens"},
+       .example = "lantern generate --prompt \"Question: What is 6 times 7?\" --max-tokens 64 --temperature 0",
+       .run = &run_generate},
+      {.name = "chat",
+       .summary = "Talk with the model",
+       .settings = with_model({{"system"},
+                               {"think"},
+                               {"max-tokens"},
+                               {"temperature"},
+                               {"top-p"},
+                               {"top-k"},
+                               {"min-p"},
+                               {"seed"},
+                               {"draft-tokens"},
+                               {"quiet"}}),
+       .example = "lantern chat --system \"Answer briefly.\"",
+       .run = &run_chat},
+      {.name = "score",
+       .summary = "Log-probabilities of a given text",
+       .settings = with_model({{"text"},
+                               {"text-file"},
+                               {"tokens"},
+                               {"top-logprobs"},
+                               {"bos"},
+                               {"special-tokens"},
+                               {"indexer"},
+                               {"json"},
+                               {"quiet"}}),
+       .exactly_one_of = {"text", "text-file", "tokens"},
+       .example = "lantern score --text \"Question: What is 6 times 7?\" --top-logprobs 3 --json",
+       .run = &run_score},
+      {.name = "tokenize",
+       .summary = "Text to token ids and back",
+       .settings = {{"model"}, {"text"}, {"text-file"}, {"decode"}, {"bos"}, {"special-tokens"}, {"json"}},
+       .exactly_one_of = {"text", "text-file", "decode"},
+       .example = "lantern tokenize --text \"Hello, world\"",
+       .run = &run_tokenize},
+      {.name = "inspect",
+       .summary = "What a checkpoint is: architecture, parameters, types, memory",
+       .positional = "MODEL",
+       .settings = {{"strict-config"}, {"json"}},
+       .example = "lantern inspect models/tiny",
+       .run = &run_inspect},
+      {.name = "quantize",
+       .summary = "Write a copy of a checkpoint with FP8 weights in 128x128 blocks",
+       .settings = {{"model"},
+                    {"output", std::nullopt, "Folder to write the new checkpoint to; must not exist"},
+                    {"strict-config"},
+                    {"json"},
+                    {"quiet"}},
+       .exactly_one_of = {"output"},
+       .example = "lantern quantize --model models/tiny --output build/models/tiny-fp8",
+       .run = &run_quantize},
+      {.name = "eval",
+       .summary = "Exact match of a task's answers, greedily",
+       .positional = "TASK.jsonl",
+       .positional_required = true,
+       .settings = with_model({{"limit"},
+                               {"output", std::nullopt, "Write one JSON line per item to this file"},
+                               {"draft-tokens"},
+                               {"indexer"},
+                               {"json"},
+                               {"quiet"}}),
+       .example = "lantern eval models/tiny/eval/arithmetic.jsonl --json",
+       .run = &run_eval},
+      {.name = "bench step",
+       .summary = "Speed of decode steps against the memory bandwidth of the machine",
+       .settings = {{"dummy"},
+                    {"layers"},
+                    {"weights"},
+                    {"context"},
+                    {"prefill"},
+                    {"repetitions"},
+                    {"model"},
+                    {"device"},
+                    {"threads"},
+                    {"kv-cache-dtype"},
+                    {"json"},
+                    {"quiet"}},
+       .exactly_one_of = {"dummy", "model"},
+       .example = "lantern bench step --device cpu --dummy glm47-flash --layers 8 --json",
+       .run = &run_bench_step},
+      {.name = "bench memory",
+       .summary = "Bandwidth of reading memory with all threads",
+       .settings = {{"size"}, {"repetitions", "9", "Measured passes; the median counts"}, {"threads"}, {"json"}},
+       .example = "lantern bench memory",
+       .run = &run_bench_memory},
+      {.name = "doctor",
+       .summary = "What this build and machine can do, and whether the default model works",
+       .settings = {{"model"}, {"device"}, {"threads"}, {"json"}},
+       .example = "lantern doctor",
+       .run = &run_doctor},
+      {.name = "help",
+       .summary = "This overview, the help of a command, or the whole reference",
+       .positional = "COMMAND...",
+       .settings = {{"markdown"}},
+       .example = "lantern help generate",
+       .run = &run_help},
+  };
+  return kCommands;
+}
+
+LogLevel log_level(std::string_view name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "info") return LogLevel::kInfo;
+  return name == "error" ? LogLevel::kError : LogLevel::kWarning;
+}
+
+}  // namespace
+
+std::span<const Command> all_commands() { return commands(); }
+
+std::vector<SettingUse> settings_of(const Command& command) {
+  std::vector<SettingUse> all = command.settings;
+  all.push_back({"log-level"});
+  return all;
+}
+
+int run(std::span<const std::string> arguments) {
+  Invocation invocation = parse_command_line(arguments);
+  if (invocation.command == nullptr) {
+    std::fputs(invocation.text.c_str(), invocation.exit_code == kSuccess ? stdout : stderr);
+    return invocation.exit_code;
+  }
+  set_log_level(log_level(invocation.values.text("log-level")));
+  watch_interrupts();
+  Result<int> outcome = invocation.command->run(invocation.values);
+  if (outcome.ok()) return *outcome;
+  print_error(outcome.error().message());
+  return outcome.error().code() == ErrorCode::kOutOfMemory ? kOutOfMemoryExit : kFailure;
+}
+
+Result<int> run_help(const Values& values) {
+  if (values.is_on("markdown")) {
+    std::fputs(help_markdown().c_str(), stdout);
+    return kSuccess;
+  }
+  const std::string& wanted = values.text("COMMAND...");
+  if (wanted.empty()) {
+    std::fputs(overview_text().c_str(), stdout);
+    return kSuccess;
+  }
+  bool found = false;
+  for (const Command& command : commands()) {
+    if (command.name == wanted || command.name.starts_with(wanted + " ")) {
+      std::fputs(help_text(command).c_str(), stdout);
+      found = true;
+    }
+  }
+  if (found) return kSuccess;
+  return Error(ErrorCode::kInvalidArgument, fmt::format("there is no command '{}'; lantern help lists them", wanted));
+}
+
+}  // namespace lantern::cli

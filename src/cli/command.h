@@ -1,0 +1,73 @@
+// The commands of `lantern` as data, and what main() does with them.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/settings.h"
+
+namespace lantern::cli {
+
+// What a process ends with; 128 + n after signal n.
+enum ExitCode : int { kSuccess = 0, kFailure = 1, kBadUsage = 2, kOutOfMemoryExit = 3, kInterrupted = 130 };
+
+// A setting that a command takes, with the command's own default or help where they differ from the registry's.
+struct SettingUse {
+  std::string_view name;
+  std::optional<std::string_view> default_value = std::nullopt;
+  std::string_view help = {};
+};
+
+struct Command {
+  std::string_view name;             // "generate", "bench step"
+  std::string_view summary;          // one line
+  std::string_view positional = {};  // "MODEL"; empty: takes none; "COMMAND..." takes several words
+  bool positional_required = false;
+  std::vector<SettingUse> settings;
+  std::vector<std::string_view> exactly_one_of = {};  // settings of which one must be given, and only one
+  std::string_view example;                           // a command line that works in a checkout
+  // Returns the exit code. Values has the positional under its name.
+  Result<int> (*run)(const Values& values);
+};
+
+std::span<const Command> all_commands();
+// The command's settings followed by those that every command takes.
+std::vector<SettingUse> settings_of(const Command& command);
+
+// The outcome of reading a command line.
+struct Invocation {
+  const Command* command = nullptr;  // null: print `text` and exit with `exit_code`
+  Values values;
+  std::string text;
+  int exit_code = kSuccess;
+};
+Invocation parse_command_line(std::span<const std::string> arguments);
+
+std::string overview_text();
+std::string help_text(const Command& command);
+std::string help_markdown();
+
+// The candidate with the fewest edits from `word`, if it is near enough to be what was meant.
+std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& candidates);
+
+// Runs the command line; prints errors to stderr as "lantern: error: ...".
+int run(std::span<const std::string> arguments);
+
+// One function per command, each in the file of its name.
+Result<int> run_generate(const Values& values);
+Result<int> run_chat(const Values& values);
+Result<int> run_score(const Values& values);
+Result<int> run_tokenize(const Values& values);
+Result<int> run_inspect(const Values& values);
+Result<int> run_quantize(const Values& values);
+Result<int> run_bench_step(const Values& values);
+Result<int> run_bench_memory(const Values& values);
+Result<int> run_eval(const Values& values);
+Result<int> run_doctor(const Values& values);
+Result<int> run_help(const Values& values);
+
+}  // namespace lantern::cli

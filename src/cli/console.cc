@@ -1,0 +1,120 @@
+#include "cli/console.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+namespace lantern::cli {
+namespace {
+
+std::atomic<int> caught_signal{0};
+
+void on_interrupt(int number) {
+  caught_signal.store(number);
+  // A second one must work even when nobody looks at the flag.
+  std::signal(number, SIG_DFL);
+}
+
+void install(int number) {
+  struct sigaction action{};
+  action.sa_handler = &on_interrupt;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = 0;  // no SA_RESTART: a read from the terminal must return
+  sigaction(number, &action, nullptr);
+}
+
+constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr int kBarWidth = 30;
+
+}  // namespace
+
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+void print_error(std::string_view message) {
+  std::string line(message);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  std::fflush(stdout);
+  std::fprintf(stderr, "lantern: error: %s\n", line.c_str());
+}
+
+void print_notice(std::string_view line) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+bool write_text(std::string_view text) {
+  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  return written == text.size() && std::fflush(stdout) == 0;
+}
+
+void watch_interrupts() {
+  std::signal(SIGPIPE, SIG_IGN);
+  install(SIGINT);
+  install(SIGTERM);
+}
+
+bool interrupted() { return caught_signal.load() != 0; }
+
+void clear_interrupt() {
+  caught_signal.store(0);
+  install(SIGINT);
+}
+
+int interrupt_exit_code() {
+  const int number = caught_signal.load();
+  return number == 0 ? 0 : 128 + number;
+}
+
+Progress::Progress(std::string label, int64_t total, bool quiet)
+    : label_(std::move(label)), total_(std::max<int64_t>(total, 1)), quiet_(quiet), terminal_(stderr_is_terminal()) {}
+
+Progress::~Progress() {
+  if (drawn_ && terminal_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::update(int64_t done) {
+  if (quiet_) return;
+  const Clock::time_point now = Clock::now();
+  if (now - start_ < kPatience) return;
+  const int64_t percent = std::clamp<int64_t>(done * 100 / total_, 0, 100);
+  if (!terminal_) {
+    if (last_percent_ >= 0 && percent / 10 == last_percent_ / 10) return;
+    last_percent_ = percent;
+    std::fprintf(stderr, "%s %d%%\n", label_.c_str(), static_cast<int>(percent));
+    return;
+  }
+  if (now - last_drawn_ < kRedraw && done < total_) return;
+  last_drawn_ = now;
+  drawn_ = true;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double left = done > 0 ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done) : 0;
+  const int filled = static_cast<int>(percent * kBarWidth / 100);
+  std::fprintf(stderr, "\r\033[K%s [%s%s] %3d%% %lld/%lld, %.0f s left", label_.c_str(),
+               std::string(static_cast<size_t>(filled), '#').c_str(),
+               std::string(static_cast<size_t>(kBarWidth - filled), '.').c_str(), static_cast<int>(percent),
+               static_cast<long long>(done), static_cast<long long>(total_), left);
+}
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens but does not read.
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
+    if (file.is_open() && file.eof() && !file.bad()) return std::string();
+    return Error(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+}  // namespace lantern::cli

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/json_writer.h"
+#include "cli/model_access.h"
+#include "cli/text_stream.h"
+
+namespace lantern::cli {
+namespace {
+
+struct Output {
+  std::string text;
+  std::string matched_stop;
+  GenerateResult result;
+};
+
+// Streams to stdout while `streaming`.
+Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request, std::vector<std::string> stop,
+                             bool streaming) {
+  Output output;
+  TextStream stream(model.tokenizer, std::move(stop), /*skip_special=*/true);
+  bool reader_left = false;
+  const auto emit = [&](const std::string& text) {
+    output.text += text;
+    if (streaming && !text.empty() && !write_text(text)) reader_left = true;
+  };
+  ASSIGN_OR_RETURN(output.result, model.session->generate(request, [&](int32_t token) {
+    emit(stream.add(token));
+    if (stream.stopped()) return Session::Continue::kStop;
+    return interrupted() || reader_left ? Session::Continue::kCancel : Session::Continue::kYes;
+  }));
+  emit(stream.finish());
+  output.matched_stop = stream.matched();
+  return output;
+}
+
+std::string as_json(const std::string& model, const GenerateRequest& request, const Output& output) {
+  const GenerateResult& result = output.result;
+  const auto generated = static_cast<int64_t>(result.tokens.size());
+  JsonWriter json;
+  json.begin_object()
+      .field("model", model)
+      .field("text", output.text)
+      .key("tokens")
+      .value(std::span<const int32_t>(result.tokens))
+      .field("finish_reason", to_string(result.finish_reason));
+  if (!output.matched_stop.empty()) json.field("stop", output.matched_stop);
+  json.field("prompt_tokens", request.prompt.size())
+      .field("completion_tokens", generated)
+      .field("seed", request.sampling.seed)
+      .field("prefill_seconds", result.prefill_seconds)
+      .field("decode_seconds", result.decode_seconds);
+  return json.end_object().take();
+}
+
+}  // namespace
+
+Result<int> run_generate(const Values& values) {
+  ASSIGN_OR_RETURN(LoadedModel model, load_model(values, true, true));
+  GenerateRequest request;
+  ASSIGN_OR_RETURN(request.prompt, input_ids(values, model.tokenizer, "prompt", "prompt-file", "tokens"));
+  ASSIGN_OR_RETURN(request.sampling, sampling_settings(values, model.name));
+  const int64_t room = model.session->max_model_len() - static_cast<int64_t>(request.prompt.size());
+  request.max_tokens =
+      static_cast<int32_t>(values.given("max-tokens") ? values.integer("max-tokens") : std::max<int64_t>(room, 1));
+  request.ignore_eos = values.is_on("ignore-eos");
+
+  const bool json = values.is_on("json");
+  ASSIGN_OR_RETURN(const Output output, generate_text(model, request, values.list("stop"), !json));
+  if (json) {
+    write_text(as_json(model.name, request, output) + "\n");
+  } else if (!output.text.ends_with('\n')) {
+    write_text("\n");
+  }
+  if (!values.is_on("quiet")) {
+    const GenerateResult& result = output.result;
+    const auto prompt = static_cast<int64_t>(request.prompt.size());
+    const auto generated = static_cast<int64_t>(result.tokens.size());
+    const std::string seed = request.sampling.temperature > 0 ? fmt::format(", seed {}", request.sampling.seed) : "";
+    print_notice(fmt::format("prompt {} tokens, {}; output {} tokens, {}; finished by {}{}", prompt,
+                             rate_text(prompt, result.prefill_seconds), generated,
+                             rate_text(generated - 1, result.decode_seconds), to_string(result.finish_reason), seed));
+  }
+  return interrupted() ? interrupt_exit_code() : static_cast<int>(kSuccess);
+}
+
+}  // namespace lantern::cli

@@ -1,0 +1,41 @@
+#include "cli/generation_config.h"
+
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+
+#include "cli/console.h"
+
+namespace lantern::cli {
+
+Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir) {
+  GenerationConfig config;
+  const std::filesystem::path path = dir / "generation_config.json";
+  if (!std::filesystem::exists(path)) return config;
+  ASSIGN_OR_RETURN(const std::string text, read_text(path.string()));
+  boost::system::error_code failure;
+  const boost::json::value document = boost::json::parse(text, failure);
+  if (failure || !document.is_object()) {
+    return Error(ErrorCode::kCorrupt, fmt::format("{}: is not a JSON object", path.string()));
+  }
+  const boost::json::object& object = document.get_object();
+  const auto number = [&](const char* name, std::optional<double>& into) -> Status {
+    const boost::json::value* found = object.if_contains(name);
+    if (found == nullptr || found->is_null()) return {};
+    if (!found->is_number()) {
+      return Error(ErrorCode::kCorrupt, fmt::format("{}: {} is not a number", path.string(), name));
+    }
+    into = found->to_number<double>();
+    return {};
+  };
+  std::optional<double> top_k;
+  RETURN_IF_ERROR(number("temperature", config.temperature));
+  RETURN_IF_ERROR(number("top_p", config.top_p));
+  RETURN_IF_ERROR(number("top_k", top_k));
+  if (top_k) config.top_k = static_cast<int64_t>(*top_k);
+  const boost::json::value* do_sample = object.if_contains("do_sample");
+  if (do_sample != nullptr && do_sample->is_bool() && !do_sample->get_bool()) config.temperature = 0;
+  return config;
+}
+
+}  // namespace lantern::cli

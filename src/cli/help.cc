@@ -1,0 +1,100 @@
+// Help texts and the Markdown reference, made from the registry.
+#include <fmt/format.h>
+
+#include "cli/command.h"
+
+namespace lantern::cli {
+namespace {
+
+std::string flag_column(const Setting& setting) {
+  std::string text = setting.type == SettingType::kSwitch ? fmt::format("--[no-]{}", setting.name)
+                                                          : fmt::format("--{} {}", setting.name, setting.value_name);
+  for (std::string_view rest = setting.aliases; !rest.empty();) {
+    const size_t space = std::min(rest.find(' '), rest.size());
+    text += fmt::format(", {}", rest.substr(0, space));
+    rest.remove_prefix(std::min(space + 1, rest.size()));
+  }
+  return text;
+}
+
+std::string help_column(const Setting& setting, const SettingUse& use) {
+  std::string text(use.help.empty() ? setting.help : use.help);
+  const std::string_view default_value = use.default_value.value_or(setting.default_value);
+  std::string notes;
+  const auto note = [&](std::string_view part) { notes += fmt::format("{}{}", notes.empty() ? "" : "; ", part); };
+  if (!setting.choices.empty()) note(setting.choices);
+  if (!default_value.empty() && setting.type != SettingType::kSwitch) note(fmt::format("default {}", default_value));
+  if (setting.type == SettingType::kSwitch && default_value == "true") note("default on");
+  if (setting.from_environment) note(environment_name(setting));
+  return notes.empty() ? text : fmt::format("{} [{}]", text, notes);
+}
+
+std::string usage_line(const Command& command) {
+  std::string usage = fmt::format("lantern {}", command.name);
+  if (!command.positional.empty()) {
+    usage +=
+        command.positional_required ? fmt::format(" {}", command.positional) : fmt::format(" [{}]", command.positional);
+  }
+  return usage + " [flags]";
+}
+
+// Shell examples and tables take | and < literally; a Markdown table cell does not.
+std::string markdown_cell(std::string_view text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string overview_text() {
+  std::string text =
+      "lantern: inference for latent-attention language models\n\nusage: lantern COMMAND [flags]\n\ncommands:\n";
+  for (const Command& command : all_commands()) text += fmt::format("  {:<13} {}\n", command.name, command.summary);
+  text +=
+      "\nlantern COMMAND --help explains a command; lantern --version prints the version.\n"
+      "Exit codes: 0 success, 1 the input or the set-up is at fault, 2 bad usage, 3 memory or device, 128+n signal "
+      "n.\n";
+  return text;
+}
+
+std::string help_text(const Command& command) {
+  std::string text = fmt::format("{}\n\nusage: {}\n", command.summary, usage_line(command));
+  if (!command.example.empty()) text += fmt::format("example: {}\n", command.example);
+  text += "\nflags (_ and - are the same in their names; sizes take k, Ki, M, ...):\n";
+  for (const SettingUse& use : settings_of(command)) {
+    const Setting& setting = find_setting(use.name);
+    const std::string flag = flag_column(setting);
+    const std::string_view gap = flag.size() > 28 ? "\n                               " : " ";
+    text += fmt::format("  {:<28}{}{}\n", flag, gap, help_column(setting, use));
+  }
+  return text + "\n";
+}
+
+std::string help_markdown() {
+  std::string text =
+      "# Command line\n\nMade by `lantern help --markdown`; do not edit by hand.\n\n"
+      "Text goes to standard output, progress and statistics to standard error. `_` and `-` are the same in flag "
+      "names.\n"
+      "Every switch has a `--no-` twin. Sizes take suffixes: `k`, `m`, `g` are powers of 1000 (`1.5k`), `K`, `M`, `G` "
+      "and\n"
+      "`Ki`, `Mi`, `Gi` powers of 1024. Where a flag names an environment variable, the flag wins.\n\n"
+      "| exit code | meaning |\n|---|---|\n| 0 | success |\n| 1 | the input or the set-up is at fault; one line on "
+      "standard error says what |\n| 2 | bad usage: an unknown flag, a value out of range |\n| 3 | memory or device |\n"
+      "| 128 + n | ended by signal n (130: Ctrl-C; what was generated so far is kept) |\n";
+  for (const Command& command : all_commands()) {
+    text += fmt::format("\n## lantern {}\n\n{}.\n\n```\n{}\n```\n\nExample: `{}`\n", command.name, command.summary,
+                        usage_line(command), command.example);
+    text += "\n| flag | meaning |\n|---|---|\n";
+    for (const SettingUse& use : settings_of(command)) {
+      const Setting& setting = find_setting(use.name);
+      text += fmt::format("| `{}` | {} |\n", flag_column(setting), markdown_cell(help_column(setting, use)));
+    }
+  }
+  return text;
+}
+
+}  // namespace lantern::cli

@@ -1,0 +1,45 @@
+// What several commands need of a model: where it is, a session on it, its tokenizer, prompts and sampling settings.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/settings.h"
+#include "engine/session.h"
+#include "ops/sampling.h"
+#include "text/tokenizer.h"
+
+namespace lantern::cli {
+
+// --model, or models/tiny of the checkout that the executable was built in, or of the current folder or one above it.
+// Errors: neither exists.
+Result<std::filesystem::path> model_dir(const Values& values);
+
+struct LoadedModel {
+  std::unique_ptr<Session> session;
+  Tokenizer tokenizer;
+  std::string name;  // the folder as given
+};
+// From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config and, where the command has
+// them,
+// --indexer and --draft-tokens.
+Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting);
+
+// "0,17,42", "0 17 42" or "[0, 17, 42]".
+Result<std::vector<int32_t>> parse_token_ids(std::string_view text);
+
+// The ids of --text_setting, --file_setting or --ids_setting, of which the command demands exactly one. Errors: nothing
+// in it.
+Result<std::vector<int32_t>> input_ids(const Values& values, const Tokenizer& tokenizer, std::string_view text_setting,
+                                       std::string_view file_setting, std::string_view ids_setting);
+
+// Flags, then DIR/generation_config.json, then temperature 1 and no filter. Without --seed a fresh one.
+Result<SamplingSettings> sampling_settings(const Values& values, const std::filesystem::path& dir);
+
+// "12.3 tokens/s", or "-" for no time at all.
+std::string rate_text(int64_t tokens, double seconds);
+
+}  // namespace lantern::cli

@@ -1,0 +1,369 @@
+#include "cli/settings.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace lantern::cli {
+namespace {
+
+constexpr Limits kPositive{.lowest = 1, .highest = 2147483647};
+constexpr Limits kNotNegative{.lowest = 0, .highest = 2147483647};
+
+constexpr Setting kSettings[] = {
+    // The model and how it runs.
+    {.name = "model",
+     .type = SettingType::kPath,
+     .value_name = "DIR",
+     .help = "Folder of the checkpoint: config.json, tokenizer, safetensors (default: models/tiny of the checkout)",
+     .aliases = "-m",
+     .from_environment = true},
+    {.name = "device",
+     .value_name = "NAME",
+     .default_value = "auto",
+     .help = "Where to compute; auto takes the best device that this build and machine have",
+     .choices = "auto|cpu|cuda",
+     .from_environment = true},
+    {.name = "threads",
+     .type = SettingType::kInteger,
+     .value_name = "N",
+     .default_value = "0",
+     .help = "CPU threads; 0 takes every usable core",
+     .limits = {.lowest = 0, .highest = 1024},
+     .from_environment = true},
+    {.name = "kv-cache-dtype",
+     .value_name = "TYPE",
+     .default_value = "auto",
+     .help = "Type of the latent cache: auto is bf16; fp8 halves it; f32 rounds nothing (reference)",
+     .choices = "auto|bf16|fp8|f32",
+     .from_environment = true},
+    {.name = "max-model-len",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .help = "Longest context in tokens (default: the model's own limit)",
+     .limits = kPositive,
+     .aliases = "--ctx-size --context-length -c",
+     .from_environment = true},
+    {.name = "strict-config",
+     .type = SettingType::kSwitch,
+     .help = "Refuse a config.json with fields that Lantern does not know, instead of warning"},
+    {.name = "draft-tokens",
+     .type = SettingType::kInteger,
+     .value_name = "N",
+     .default_value = "0",
+     .help = "Tokens drafted by the MTP layer per step; only 0 is supported yet",
+     .limits = {.lowest = 0, .highest = 8},
+     .aliases = "--mtp"},
+    {.name = "indexer",
+     .value_name = "KIND",
+     .default_value = "model",
+     .help = "How sparse layers choose keys: by the model's indexer, or simply the most recent index_topk",
+     .choices = "model|recent"},
+
+    // What goes in.
+    {.name = "prompt",
+     .value_name = "TEXT",
+     .help = "Prompt text; special tokens in it are recognised",
+     .aliases = "-p"},
+    {.name = "prompt-file",
+     .type = SettingType::kPath,
+     .value_name = "FILE",
+     .help = "Read the prompt from a file; - is standard input",
+     .aliases = "-f"},
+    {.name = "tokens", .value_name = "IDS", .help = "Token ids instead of text: \"0,17,42\" or a JSON array"},
+    {.name = "text", .value_name = "TEXT", .help = "Text to work on; special tokens in it are recognised"},
+    {.name = "text-file",
+     .type = SettingType::kPath,
+     .value_name = "FILE",
+     .help = "Read the text from a file; - is standard input"},
+    {.name = "bos",
+     .type = SettingType::kSwitch,
+     .default_value = "true",
+     .help = "Begin with the beginning-of-sentence token where the tokenizer is configured to"},
+    {.name = "special-tokens",
+     .type = SettingType::kSwitch,
+     .default_value = "true",
+     .help = "Recognise special tokens in the text; --no-special-tokens takes them as plain text"},
+    {.name = "decode", .value_name = "IDS", .help = "Turn token ids into text: \"0,17,42\" or a JSON array"},
+
+    // What comes out.
+    {.name = "max-tokens",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .help = "Most tokens to generate (default: what the context has room for)",
+     .limits = kPositive,
+     .aliases = "-n"},
+    {.name = "temperature",
+     .type = SettingType::kReal,
+     .value_name = "T",
+     .help = "0 is greedy (default: generation_config.json, else 1)",
+     .limits = {.lowest = 0, .highest = 100}},
+    {.name = "top-p",
+     .type = SettingType::kReal,
+     .value_name = "P",
+     .help = "Keep the most likely tokens of total probability P (default: generation_config.json, else 1)",
+     .limits = {.lowest = 0, .highest = 1, .above_lowest = true}},
+    {.name = "top-k",
+     .type = SettingType::kInteger,
+     .value_name = "K",
+     .help = "Keep the K most likely tokens; 0 keeps all (default: generation_config.json, else 0)",
+     .limits = {.lowest = -1, .highest = 2147483647}},
+    {.name = "min-p",
+     .type = SettingType::kReal,
+     .value_name = "P",
+     .default_value = "0",
+     .help = "Drop tokens less likely than P times the likeliest",
+     .limits = {.lowest = 0, .highest = 1}},
+    {.name = "seed",
+     .type = SettingType::kInteger,
+     .value_name = "N",
+     .help = "Random seed; the same seed gives the same text (default: a fresh one, printed with the statistics)",
+     .limits = {.lowest = 0, .highest = 9.2e18}},
+    {.name = "ignore-eos", .type = SettingType::kSwitch, .help = "Go on after the end-of-sentence token"},
+    {.name = "stop",
+     .value_name = "TEXT",
+     .help = "End when the output contains TEXT, which is not printed; repeatable",
+     .repeatable = true},
+    {.name = "top-logprobs",
+     .type = SettingType::kInteger,
+     .value_name = "K",
+     .default_value = "0",
+     .help = "Also give the K most likely tokens of every position",
+     .limits = {.lowest = 0, .highest = 20}},
+    {.name = "json", .type = SettingType::kSwitch, .help = "Print one JSON object instead of text"},
+    {.name = "quiet", .type = SettingType::kSwitch, .help = "No statistics and no progress on stderr", .aliases = "-q"},
+    {.name = "output", .type = SettingType::kPath, .value_name = "PATH", .help = "Where to write"},
+
+    // chat
+    {.name = "system", .value_name = "TEXT", .help = "System message of the conversation"},
+    {.name = "think", .type = SettingType::kSwitch, .help = "Let the model think before it answers"},
+
+    // eval
+    {.name = "limit",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .help = "Only the first N items",
+     .limits = kPositive},
+
+    // bench
+    {.name = "dummy", .value_name = "NAME", .help = "Random weights with the shapes of a public model, by name"},
+    {.name = "layers",
+     .type = SettingType::kInteger,
+     .value_name = "N",
+     .default_value = "0",
+     .help = "Layers to keep of the model; 0 keeps all",
+     .limits = kNotNegative},
+    {.name = "weights",
+     .value_name = "TYPE",
+     .default_value = "bf16",
+     .help = "Type of the random weights",
+     .choices = "bf16|fp8"},
+    {.name = "context",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .default_value = "1024",
+     .help = "Tokens in the cache before the measured decode steps",
+     .limits = kPositive},
+    {.name = "repetitions",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .default_value = "20",
+     .help = "Measured decode steps; the median counts",
+     .limits = kPositive},
+    {.name = "prefill",
+     .type = SettingType::kSize,
+     .value_name = "N",
+     .default_value = "512",
+     .help = "Tokens of the measured prompt; 0 leaves prefill out",
+     .limits = kNotNegative},
+    {.name = "size",
+     .type = SettingType::kSize,
+     .value_name = "BYTES",
+     .default_value = "1Gi",
+     .help = "Bytes to read in one pass",
+     .limits = {.lowest = 1 << 20, .highest = 1e12}},
+
+    // Everywhere.
+    {.name = "log-level",
+     .value_name = "LEVEL",
+     .default_value = "warning",
+     .help = "Least severe message to print",
+     .choices = "debug|info|warning|error",
+     .from_environment = true},
+    {.name = "markdown", .type = SettingType::kSwitch, .help = "Print the whole reference as Markdown"},
+};
+
+constexpr int64_t kKibi = 1024;
+
+Result<int64_t> size_factor(std::string_view suffix) {
+  struct Suffix {
+    std::string_view name;
+    int64_t factor;
+  };
+  static constexpr Suffix kSuffixes[] = {{"", 1},
+                                         {"k", 1'000},
+                                         {"m", 1'000'000},
+                                         {"g", 1'000'000'000},
+                                         {"K", kKibi},
+                                         {"Ki", kKibi},
+                                         {"M", kKibi * kKibi},
+                                         {"Mi", kKibi * kKibi},
+                                         {"G", kKibi * kKibi * kKibi},
+                                         {"Gi", kKibi * kKibi * kKibi}};
+  for (const Suffix& known : kSuffixes) {
+    if (known.name == suffix) return known.factor;
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("'{}' is no size suffix (k, K, Ki, m, M, Mi, g, G, Gi)", suffix));
+}
+
+}  // namespace
+
+std::span<const Setting> all_settings() { return kSettings; }
+
+const Setting& find_setting(std::string_view name) {
+  for (const Setting& setting : kSettings) {
+    if (setting.name == name) return setting;
+  }
+  CHECK(false, "no setting is named {}", name);
+}
+
+std::string environment_name(const Setting& setting) {
+  std::string name = "LANTERN_";
+  for (char c : setting.name) name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return name;
+}
+
+std::optional<std::string> environment_value(const Setting& setting) {
+  if (!setting.from_environment) return std::nullopt;
+  const char* value =
+      std::getenv(environment_name(setting).c_str());  // NOLINT(concurrency-mt-unsafe): before any thread
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+Result<int64_t> parse_integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a whole number", text));
+  }
+  return value;
+}
+
+Result<double> parse_real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a number", text));
+  }
+  return value;
+}
+
+Result<int64_t> parse_size(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view suffix = text.substr(digits);
+  ASSIGN_OR_RETURN(const int64_t factor, size_factor(suffix));
+  double value = 0;
+  if (text.substr(0, digits).find('.') == std::string_view::npos) {
+    ASSIGN_OR_RETURN(const int64_t whole, parse_integer(text.substr(0, digits)));
+    value = static_cast<double>(whole);
+  } else {
+    ASSIGN_OR_RETURN(value, parse_real(text.substr(0, digits)));
+  }
+  const double size = value * static_cast<double>(factor);
+  if (size != std::floor(size) || size > 9e15) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a whole number of a sensible size", text));
+  }
+  return static_cast<int64_t>(size);
+}
+
+Status check_value(const Setting& setting, std::string_view flag, std::string_view value) {
+  if (!setting.choices.empty()) {
+    for (std::string_view rest = setting.choices; !rest.empty();) {
+      const size_t bar = std::min(rest.find('|'), rest.size());
+      if (rest.substr(0, bar) == value) return {};
+      rest.remove_prefix(std::min(bar + 1, rest.size()));
+    }
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} must be one of {}, not '{}'", flag, setting.choices, value));
+  }
+  double number = 0;
+  switch (setting.type) {
+    case SettingType::kText:
+    case SettingType::kPath: return {};
+    case SettingType::kSwitch:
+      if (value == "true" || value == "false") return {};
+      return Error(ErrorCode::kInvalidArgument, fmt::format("{} must be true or false, not '{}'", flag, value));
+    case SettingType::kInteger: {
+      Result<int64_t> parsed = parse_integer(value);
+      if (!parsed.ok()) return std::move(parsed).error().within(flag);
+      number = static_cast<double>(*parsed);
+      break;
+    }
+    case SettingType::kSize: {
+      Result<int64_t> parsed = parse_size(value);
+      if (!parsed.ok()) return std::move(parsed).error().within(flag);
+      number = static_cast<double>(*parsed);
+      break;
+    }
+    case SettingType::kReal: {
+      Result<double> parsed = parse_real(value);
+      if (!parsed.ok()) return std::move(parsed).error().within(flag);
+      number = *parsed;
+      break;
+    }
+  }
+  const Limits& limits = setting.limits;
+  if (number < limits.lowest || number > limits.highest || (limits.above_lowest && number == limits.lowest)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} must be {} {} and at most {}, not {}", flag,
+                             limits.above_lowest ? "above" : "at least", limits.lowest, limits.highest, value));
+  }
+  return {};
+}
+
+void Values::declare(std::string_view name, std::string_view default_value) {
+  Value value;
+  if (!default_value.empty()) value.values.emplace_back(default_value);
+  values_.insert_or_assign(std::string(name), std::move(value));
+}
+
+void Values::set(std::string_view name, std::vector<std::string> values) {
+  values_.insert_or_assign(std::string(name), Value{.values = std::move(values), .given = true});
+}
+
+const Values::Value& Values::find(std::string_view name) const {
+  const auto found = values_.find(name);
+  CHECK(found != values_.end(), "this command has no setting {}", name);
+  return found->second;
+}
+
+bool Values::given(std::string_view name) const { return find(name).given; }
+
+bool Values::is_on(std::string_view name) const { return text(name) == "true"; }
+
+const std::string& Values::text(std::string_view name) const {
+  static const std::string none;
+  const Value& value = find(name);
+  return value.values.empty() ? none : value.values.back();
+}
+
+int64_t Values::integer(std::string_view name) const {
+  const std::string& value = text(name);
+  Result<int64_t> parsed = find_setting(name).type == SettingType::kSize ? parse_size(value) : parse_integer(value);
+  CHECK(parsed.ok(), "setting {} has no number", name);
+  return *parsed;
+}
+
+double Values::real(std::string_view name) const {
+  Result<double> parsed = parse_real(text(name));
+  CHECK(parsed.ok(), "setting {} has no number", name);
+  return *parsed;
+}
+
+const std::vector<std::string>& Values::list(std::string_view name) const { return find(name).values; }
+
+}  // namespace lantern::cli
