@@ -46,6 +46,10 @@ const GemmKernel& gemm_avx512bf16_kernel();
 const GemmKernel& gemm_highway_kernel();
 const GemmKernel& gemm_simple_kernel();
 
+// Why this machine cannot run kernels of these instruction sets; null: it can. Asked once.
+const char* missing_amx_bf16();
+const char* missing_avx512_bf16();
+
 // True when x is rounded to bf16 before the product (linear.h).
 inline bool rounds_input(const QuantizedMatrix& weight, LinearInput input) {
   return input == LinearInput::kRounded && (weight.dtype == DType::kBF16 || weight.dtype == DType::kF8E4M3);

@@ -1,0 +1,507 @@
+// bf16 and FP8 weights by AMX tiles. Weights are the A operand, loaded in place (16 outputs x 32 columns a tile; FP8 by
+// way of a bf16 copy of one scale block in L1); x is the B operand, packed; a C tile is 16 outputs x 16 rows of x.
+// Order of K: TDPBF16PS over tiles of 32 columns from the first to the last, within a scale block. Both paths below do
+// just that for every element, however many rows there are; tile registers keep float, so that a C tile that goes to
+// memory and back stays the same.
+#include <immintrin.h>
+
+#include "ops/gemm_amx_tiles.h"
+#include "ops/gemm_kernel.h"
+
+// GCC 12 takes the deliberately undefined pass-through operands in its own intrinsics for mistakes (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+namespace lantern {
+namespace {
+
+using namespace amx;
+
+constexpr int64_t kChunk = 64;           // columns of the panel are padded to a multiple of this
+constexpr int64_t kUnscaledBlock = 128;  // columns between sums of FP8 weights without block scales
+constexpr int64_t kMostBlockCols = 256;  // bounds the bf16 copy of a scale block
+constexpr int64_t kWideOutputs = 128;    // outputs whose sums the wide path keeps, all rows of a panel
+constexpr int64_t kWideCols = 512;       // columns of W that stay in L1 while the rows of x pass
+
+int64_t padded_cols(int64_t cols) { return (cols + kChunk - 1) / kChunk * kChunk; }
+// A panel of fewer than 16 rows is as narrow as it can be; others are padded to whole groups.
+int64_t group_width(int64_t rows) { return rows < kGemmGroupRows ? rows : kGemmGroupRows; }
+int64_t group_bytes(int64_t rows, int64_t cols) { return group_width(rows) * padded_cols(cols) * 2; }
+
+int64_t panel_bytes(int64_t rows, int64_t cols) {
+  const int64_t groups = (rows + kGemmGroupRows - 1) / kGemmGroupRows;
+  return groups * group_bytes(rows, cols);
+}
+
+const char* refuses(const QuantizedMatrix& w, LinearInput input) {
+  if (input == LinearInput::kExact) return "x must stay float";
+  if (w.dtype == DType::kBF16) return w.block_rows == 0 ? nullptr : "bf16 weights with block scales";
+  if (w.dtype != DType::kF8E4M3) return "neither bf16 nor FP8 weights";
+  if (w.block_rows == 0) return nullptr;
+  if (w.block_rows % 16 != 0) return "FP8 scale blocks whose rows are no multiple of 16";
+  if (w.block_cols % kChunk != 0 || w.block_cols > kMostBlockCols)
+    return "FP8 scale blocks not of 64, 128, 192 or 256 columns";
+  return nullptr;
+}
+
+// ---- x -> B tiles: [column pair][row of the group], two bf16 each.
+
+// The 16 column pairs of tile `half` (0, 1) of a chunk of 64, from the chunk's 32 pairs. bf16 weights take them in
+// order. FP8 weights are widened by interleaving bytes within 16-byte lanes, which yields columns 0-7 of every 16
+// first, then 8-15; x is put into the same order, since the order within a tile is free.
+__m512i fp8_pair_order(int half) {
+  alignas(64) int index[16];
+  for (int pair = 0; pair < 16; ++pair) index[pair] = pair / 4 * 8 + half * 4 + pair % 4;
+  return _mm512_load_si512(index);
+}
+
+void transpose_16x16(__m512i r[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+__mmask16 first_lanes(int64_t count) {
+  return count >= 16 ? 0xffff : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1u);
+}
+
+// Columns [col, col + 32) of a row as bf16, zeros from `cols` on.
+__m512i load_x(const float* x, int64_t col, int64_t cols) {
+  const __m512 low = _mm512_maskz_loadu_ps(first_lanes(cols - col), x + col);
+  const __m512 high = _mm512_maskz_loadu_ps(first_lanes(cols - col - 16), x + col + 16);
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+}
+
+void pack(const LinearParams& params, const GemmPanel& panel, int64_t group_begin, int64_t group_end) {
+  const int64_t cols = params.weight.cols;
+  const int64_t width = group_width(panel.rows);
+  const bool fp8 = params.weight.dtype == DType::kF8E4M3;
+  const __m512i order[2] = {fp8_pair_order(0), fp8_pair_order(1)};
+  for (int64_t group = group_begin; group < group_end; ++group) {
+    const float* x[16];
+    const int64_t first = group * kGemmGroupRows;
+    const int64_t count = panel.rows - first < kGemmGroupRows ? panel.rows - first : kGemmGroupRows;
+    for (int64_t i = 0; i < count; ++i) x[i] = x_row(params, panel.row_begin + first + i);
+    std::byte* target = panel.data + group * group_bytes(panel.rows, cols);
+    for (int64_t col = 0; col < padded_cols(cols); col += kChunk) {
+      __m512i tiles[2][16];
+      for (int64_t i = 0; i < count; ++i) {
+        tiles[0][i] = load_x(x[i], col, cols);
+        tiles[1][i] = load_x(x[i], col + 32, cols);
+        if (fp8) {
+          const __m512i low = tiles[0][i];
+          tiles[0][i] = _mm512_permutex2var_epi32(low, order[0], tiles[1][i]);
+          tiles[1][i] = _mm512_permutex2var_epi32(low, order[1], tiles[1][i]);
+        }
+      }
+      if (width == 1) {
+        _mm512_storeu_si512(target, tiles[0][0]);
+        _mm512_storeu_si512(target + 64, tiles[1][0]);
+        target += 128;
+        continue;
+      }
+      for (auto& tile : tiles) {
+        for (int64_t i = count; i < 16; ++i) tile[i] = _mm512_setzero_si512();
+        transpose_16x16(tile);
+        for (int64_t pair = 0; pair < 16; ++pair) {
+          _mm512_mask_storeu_epi32(target + pair * width * 4, first_lanes(width), tile[pair]);
+        }
+        target += 16 * width * 4;
+      }
+    }
+  }
+}
+
+// ---- C tiles -> y.
+
+// `sums` holds [outputs][width] floats; adds or stores scale * sums to y for `rows` rows and `outputs` outputs.
+void store_outputs(const LinearParams& params, const float* sums, int64_t width, float scale, int64_t row, int64_t rows,
+                   int64_t out, int64_t outputs) {
+  const __mmask16 mask = first_lanes(outputs);
+  const __m512 factor = _mm512_set1_ps(scale);
+  __m512i r[16];
+  if (width == 1) {
+    r[0] = _mm512_loadu_si512(sums);
+  } else {
+    for (int64_t i = 0; i < 16; ++i) r[i] = _mm512_maskz_loadu_epi32(first_lanes(width), sums + i * width);
+    transpose_16x16(r);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    float* y = params.y.get() + (row + i) * params.y_stride + out;
+    __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(r[i]), factor);
+    if (params.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), value);
+    _mm512_mask_storeu_ps(y, mask, value);
+  }
+}
+
+// ---- FP8 -> A tiles.
+
+struct E4m3Tables {
+  __m512i high, subnormal_high, subnormal_low;
+};
+
+// High bytes of the bf16 values by sign and upper exponent bits; both bytes of subnormals (0..7) and NaN (15) by the
+// lower four bits.
+E4m3Tables e4m3_tables() {
+  alignas(16) uint8_t high[16], subnormal_high[16] = {}, subnormal_low[16] = {};
+  constexpr uint16_t kSubnormal[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  for (unsigned i = 0; i < 16; ++i) high[i] = static_cast<uint8_t>(((i & 8u) << 4) | (60u + (i & 7u)));
+  for (unsigned i = 0; i < 8; ++i) {
+    subnormal_high[i] = static_cast<uint8_t>(kSubnormal[i] >> 8);
+    subnormal_low[i] = static_cast<uint8_t>(kSubnormal[i] & 0xffu);
+  }
+  subnormal_high[15] = 0x7f;
+  subnormal_low[15] = 0xc0;
+  const auto broadcast = [](const uint8_t* table) {
+    return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  };
+  return {broadcast(high), broadcast(subnormal_high), broadcast(subnormal_low)};
+}
+
+// 64 codes to 2 x 32 bf16, in the order of fp8_pair_order().
+inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, std::byte* second) {
+  const __m512i low_nibble = _mm512_set1_epi8(0x0f);
+  __m512i high = _mm512_shuffle_epi8(tables.high, _mm512_and_si512(_mm512_srli_epi16(x, 4), low_nibble));
+  __m512i low = _mm512_andnot_si512(low_nibble, _mm512_slli_epi16(x, 4));
+  // Magnitudes 0..7 are subnormal, 0x7f is NaN: after + 1 in seven bits these are 1..8 and 0.
+  const __m512i next = _mm512_and_si512(_mm512_add_epi8(x, _mm512_set1_epi8(1)), _mm512_set1_epi8(0x7f));
+  const __mmask64 rare = _mm512_cmple_epu8_mask(next, _mm512_set1_epi8(8));
+  if (rare != 0) {
+    const __m512i index = _mm512_and_si512(x, low_nibble);
+    const __m512i sign = _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0x80)));
+    high = _mm512_mask_blend_epi8(rare, high, _mm512_or_si512(sign, _mm512_shuffle_epi8(tables.subnormal_high, index)));
+    low = _mm512_mask_shuffle_epi8(low, rare, tables.subnormal_low, index);
+  }
+  _mm512_store_si512(first, _mm512_unpacklo_epi8(low, high));
+  _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
+}
+
+// `rows` rows of `cols` codes as A tiles of 1 KiB, [32-column tile][row]; zeros up to a multiple of 64 columns.
+void widen_block(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t cols, const E4m3Tables& tables,
+                 std::byte* target) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::byte* source = weight + row * row_bytes;
+    std::byte* at = target + row * 64;
+    int64_t col = 0;
+    for (; col + kChunk <= cols; col += kChunk, at += 2 * kTileBytes) {
+      widen_e4m3(_mm512_loadu_si512(source + col), tables, at, at + kTileBytes);
+    }
+    if (col < cols) {
+      const __mmask64 mask = (1ull << (cols - col)) - 1u;
+      widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + col), tables, at, at + kTileBytes);
+    }
+  }
+}
+
+// ---- The product.
+
+// Up to 32 outputs: two A tiles, the second perhaps empty, the last perhaps of fewer rows.
+struct OutputPair {
+  int64_t out;
+  int64_t rows[2];
+};
+
+OutputPair output_pair(int64_t out, int64_t out_end) {
+  const int64_t left = out_end - out;
+  return {out, {left < 16 ? left : 16, left <= 16 ? 0 : left < 32 ? left - 16 : 16}};
+}
+
+// What stays the same during one call of multiply().
+struct Product {
+  const LinearParams& params;
+  const GemmPanel& panel;
+  const std::byte* weight = params.weight.data.get();
+  const int64_t row_bytes = params.weight.row_bytes;
+  const int64_t cols = params.weight.cols;
+  const int64_t width = group_width(panel.rows);
+  const int64_t group_stride = group_bytes(panel.rows, params.weight.cols);
+  const int64_t tile_b = 16 * width * 4;  // bytes of a B tile
+
+  const std::byte* row(int64_t out) const { return weight + out * row_bytes; }
+  int64_t rows_of_group(int64_t group) const {
+    const int64_t left = panel.rows - group * kGemmGroupRows;
+    return left < kGemmGroupRows ? left : kGemmGroupRows;
+  }
+};
+
+// The last columns of a bf16 row block, fewer than 32, as an A tile with zeros.
+void copy_tail(const Product& p, int64_t out, int64_t rows, std::byte* tile) {
+  const int64_t begin = p.cols / 32 * 32;
+  const __mmask32 mask = (1u << (p.cols - begin)) - 1u;
+  for (int64_t i = 0; i < rows; ++i) {
+    _mm512_store_si512(tile + i * 64, _mm512_maskz_loadu_epi16(mask, p.row(out + i) + begin * 2));
+  }
+}
+
+// One or two groups of rows: every weight is used once, from memory, for all of x.
+void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
+  alignas(64) std::byte tail[2][kTileBytes];
+  alignas(64) float sums[4][256];
+  const int64_t groups = p.panel.groups();
+  const int64_t steps = p.cols / 32;
+  TileConfig config;
+  for (int64_t out = out_begin; out < out_end; out += 32) {
+    const OutputPair pair = output_pair(out, out_end);
+    config.set(pair.rows[0], pair.rows[1], p.width);
+    const bool two_a = pair.rows[1] != 0;
+    Operands o{.a0 = p.row(out),
+               .a1 = p.row(out + 16),
+               .a_stride = p.row_bytes,
+               .a_step = 64,
+               .b0 = p.panel.data,
+               .b1 = p.panel.data + p.group_stride,
+               .b_stride = p.width * 4,
+               .b_step = p.tile_b};
+    // While these outputs are computed the next ones come from memory, in the order in which they lie there.
+    const int64_t next = out + 32 < out_end ? out + 32 : out;
+    const int64_t next_rows = out_end - next < 32 ? out_end - next : 32;
+    o.prefetch = p.row(next);
+    o.prefetch_lines = two_a ? 32 : 16;
+    o.prefetch_end = p.row(next) + (next_rows - 1) * p.row_bytes + p.cols * 2;
+    if (next == out) o.prefetch_end = o.prefetch;
+    zero(two_a, groups == 2);
+    accumulate(o, steps, two_a, groups == 2);
+    if (steps * 32 < p.cols) {
+      copy_tail(p, out, pair.rows[0], tail[0]);
+      copy_tail(p, out + 16, pair.rows[1], tail[1]);
+      o.a0 = tail[0];
+      o.a1 = tail[1];
+      o.a_stride = 64;
+      o.b0 += steps * p.tile_b;
+      o.b1 += steps * p.tile_b;
+      o.prefetch = o.prefetch_end = nullptr;
+      accumulate(o, 1, two_a, groups == 2);
+    }
+    store(sums[0], p.width * 4, two_a, groups == 2);
+    for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+      for (int64_t group = 0; group < groups; ++group) {
+        store_outputs(p.params, sums[a * 2 + group], p.width, p.params.weight.global_scale,
+                      p.panel.row_begin + group * kGemmGroupRows, p.rows_of_group(group), out + a * 16, pair.rows[a]);
+      }
+    }
+  }
+}
+
+// sums += scale * partial, `count` floats, a multiple of 16.
+inline void add_scaled(float* sums, const float* partial, float scale, int64_t count) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < count; i += 16) {
+    _mm512_store_ps(sums + i, _mm512_fmadd_ps(_mm512_load_ps(partial + i), factor, _mm512_load_ps(sums + i)));
+  }
+}
+
+int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
+
+void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
+  const QuantizedMatrix& w = p.params.weight;
+  const E4m3Tables tables = e4m3_tables();
+  alignas(64) std::byte block[2][kMostBlockCols / 32 * kTileBytes];
+  alignas(64) float partial[4][256];
+  alignas(64) float sums[4][256];
+  const int64_t groups = p.panel.groups();
+  const int64_t step = block_cols(w);
+  const int64_t floats = 16 * p.width;
+  TileConfig config;
+  for (int64_t out = out_begin; out < out_end; out += 32) {
+    const OutputPair pair = output_pair(out, out_end);
+    config.set(pair.rows[0], pair.rows[1], p.width);
+    const bool two_a = pair.rows[1] != 0;
+    for (auto& s : sums) {
+      for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
+    }
+    for (int64_t col = 0; col < p.cols; col += step) {
+      const int64_t cols = p.cols - col < step ? p.cols - col : step;
+      widen_block(p.row(out) + col, p.row_bytes, pair.rows[0], cols, tables, block[0]);
+      widen_block(p.row(out + 16) + col, p.row_bytes, pair.rows[1], cols, tables, block[1]);
+      const Operands o{.a0 = block[0],
+                       .a1 = block[1],
+                       .a_stride = 64,
+                       .a_step = kTileBytes,
+                       .b0 = p.panel.data + col / 32 * p.tile_b,
+                       .b1 = p.panel.data + p.group_stride + col / 32 * p.tile_b,
+                       .b_stride = p.width * 4,
+                       .b_step = p.tile_b};
+      zero(two_a, groups == 2);
+      accumulate(o, (cols + kChunk - 1) / kChunk * 2, two_a, groups == 2);
+      store(partial[0], p.width * 4, two_a, groups == 2);
+      for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+        const float scale = block_scale(w, out + a * 16, col);
+        for (int64_t group = 0; group < groups; ++group) {
+          add_scaled(sums[a * 2 + group], partial[a * 2 + group], scale, floats);
+        }
+      }
+    }
+    for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+      for (int64_t group = 0; group < groups; ++group) {
+        store_outputs(p.params, sums[a * 2 + group], p.width, 1.0f, p.panel.row_begin + group * kGemmGroupRows,
+                      p.rows_of_group(group), out + a * 16, pair.rows[a]);
+      }
+    }
+  }
+}
+
+// Sums of up to kWideOutputs outputs by all rows of a panel: [pair of outputs][pair of groups][4 C tiles].
+struct WideSums {
+  static constexpr int64_t kGroupPairs = kGemmPanelRows / 32;
+  alignas(64) float tiles[kWideOutputs / 32][kGroupPairs][4][256];
+};
+
+void store_wide(const Product& p, const WideSums& sums, int64_t out_begin, int64_t out_end, float scale) {
+  for (int64_t out = out_begin; out < out_end; out += 32) {
+    const OutputPair pair = output_pair(out, out_end);
+    for (int64_t group = 0; group < p.panel.groups(); ++group) {
+      for (int64_t a = 0; a < (pair.rows[1] != 0 ? 2 : 1); ++a) {
+        store_outputs(p.params, sums.tiles[(out - out_begin) / 32][group / 2][a * 2 + group % 2], 16, scale,
+                      p.panel.row_begin + group * kGemmGroupRows, p.rows_of_group(group), out + a * 16, pair.rows[a]);
+      }
+    }
+  }
+}
+
+// Many rows: kWideCols columns of 32 outputs stay in L1 while the panel's slice of those columns passes from L2, where
+// it stays for the next 32 outputs.
+void multiply_wide_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
+  alignas(64) std::byte tail[2][kTileBytes];
+  WideSums sums;
+  TileConfig config;
+  const int64_t groups = p.panel.groups();
+  for (int64_t col = 0; col < p.cols; col += kWideCols) {
+    const int64_t cols = p.cols - col < kWideCols ? p.cols - col : kWideCols;
+    const int64_t steps = cols / 32;
+    for (int64_t out = out_begin; out < out_end; out += 32) {
+      const OutputPair pair = output_pair(out, out_end);
+      config.set(pair.rows[0], pair.rows[1], 16);
+      const bool two_a = pair.rows[1] != 0;
+      if (steps * 32 < cols) {
+        copy_tail(p, out, pair.rows[0], tail[0]);
+        copy_tail(p, out + 16, pair.rows[1], tail[1]);
+      }
+      for (int64_t group = 0; group < groups; group += 2) {
+        const bool two_b = group + 1 < groups;
+        const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
+        float* c = sums.tiles[(out - out_begin) / 32][group / 2][0];
+        Operands o{.a0 = p.row(out) + col * 2,
+                   .a1 = p.row(out + 16) + col * 2,
+                   .a_stride = p.row_bytes,
+                   .a_step = 64,
+                   .b0 = b,
+                   .b1 = b + p.group_stride,
+                   .b_stride = 64,
+                   .b_step = p.tile_b};
+        if (col == 0) {
+          zero(two_a, two_b);
+        } else {
+          load(c, 64, two_a, two_b);
+        }
+        accumulate(o, steps, two_a, two_b);
+        if (steps * 32 < cols) {
+          o.a0 = tail[0];
+          o.a1 = tail[1];
+          o.a_stride = 64;
+          o.b0 += steps * p.tile_b;
+          o.b1 += steps * p.tile_b;
+          accumulate(o, 1, two_a, two_b);
+        }
+        store(c, 64, two_a, two_b);
+      }
+    }
+  }
+  store_wide(p, sums, out_begin, out_end, p.params.weight.global_scale);
+}
+
+void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
+  const QuantizedMatrix& w = p.params.weight;
+  const E4m3Tables tables = e4m3_tables();
+  alignas(64) std::byte block[2][kMostBlockCols / 32 * kTileBytes];
+  alignas(64) float partial[4][256];
+  WideSums sums;
+  TileConfig config;
+  const int64_t groups = p.panel.groups();
+  const int64_t step = block_cols(w);
+  for (int64_t out = out_begin; out < out_end; out += 32) {
+    for (int64_t group = 0; group < groups; group += 2) {
+      float* c = sums.tiles[(out - out_begin) / 32][group / 2][0];
+      for (int64_t i = 0; i < 4 * 256; i += 16) _mm512_store_ps(c + i, _mm512_setzero_ps());
+    }
+  }
+  for (int64_t col = 0; col < p.cols; col += step) {
+    const int64_t cols = p.cols - col < step ? p.cols - col : step;
+    for (int64_t out = out_begin; out < out_end; out += 32) {
+      const OutputPair pair = output_pair(out, out_end);
+      config.set(pair.rows[0], pair.rows[1], 16);
+      const bool two_a = pair.rows[1] != 0;
+      const float scale[2] = {block_scale(w, out, col), two_a ? block_scale(w, out + 16, col) : 0.0f};
+      widen_block(p.row(out) + col, p.row_bytes, pair.rows[0], cols, tables, block[0]);
+      widen_block(p.row(out + 16) + col, p.row_bytes, pair.rows[1], cols, tables, block[1]);
+      for (int64_t group = 0; group < groups; group += 2) {
+        const bool two_b = group + 1 < groups;
+        const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
+        const Operands o{.a0 = block[0],
+                         .a1 = block[1],
+                         .a_stride = 64,
+                         .a_step = kTileBytes,
+                         .b0 = b,
+                         .b1 = b + p.group_stride,
+                         .b_stride = 64,
+                         .b_step = p.tile_b};
+        zero(two_a, two_b);
+        accumulate(o, (cols + kChunk - 1) / kChunk * 2, two_a, two_b);
+        store(partial[0], 64, two_a, two_b);
+        float(*c)[256] = sums.tiles[(out - out_begin) / 32][group / 2];
+        for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+          add_scaled(c[a * 2], partial[a * 2], scale[a], 256);
+          if (two_b) add_scaled(c[a * 2 + 1], partial[a * 2 + 1], scale[a], 256);
+        }
+      }
+    }
+  }
+  store_wide(p, sums, out_begin, out_end, 1.0f);
+}
+
+void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_begin, int64_t out_end) {
+  const Product product{params, panel};
+  const bool fp8 = params.weight.dtype == DType::kF8E4M3;
+  if (panel.groups() <= 2) {
+    fp8 ? multiply_narrow_fp8(product, out_begin, out_end) : multiply_narrow_bf16(product, out_begin, out_end);
+    return;
+  }
+  for (int64_t out = out_begin; out < out_end; out += kWideOutputs) {
+    const int64_t end = out_end - out < kWideOutputs ? out_end : out + kWideOutputs;
+    fp8 ? multiply_wide_fp8(product, out, end) : multiply_wide_bf16(product, out, end);
+  }
+}
+
+}  // namespace
+
+const GemmKernel& gemm_amx_kernel() {
+  static constexpr GemmKernel kKernel = {
+      .name = "amx_bf16",
+      .missing_on_machine = &missing_amx_bf16,
+      .refuses = &refuses,
+      .out_block = 32,
+      .panel_bytes = &panel_bytes,
+      .pack = &pack,
+      .multiply = &multiply,
+  };
+  return kKernel;
+}
+
+}  // namespace lantern
