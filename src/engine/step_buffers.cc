@@ -54,8 +54,9 @@ void StepBuffers::run_plan(Stream& stream, std::span<const int32_t> tokens, int3
   put(query_start_loc_, starts);
   put(seq_lens_, {&seq_len, 1});
   StepPlanParams p;
-  p.limits = limits_;
-  p.bucket_tokens = count;
+  p.tokens = count;
+  p.requests = 1;
+  p.block_size = limits_.block_size;
   p.num_requests = Fixed<const int32_t>(num_requests_->fixed());
   p.num_tokens = Fixed<const int32_t>(num_tokens_->fixed());
   p.query_start_loc = Fixed<const int32_t>(query_start_loc_->fixed());
