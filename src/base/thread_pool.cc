@@ -31,10 +31,14 @@ inline void relax() { __builtin_ia32_pause(); }
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<uint64_t> generation{0};
+  // The loop that workers may join, 0 between loops. A worker enters (active + 1) before it looks, the caller closes
+  // before it looks at `active`: so either the worker sees the loop closed, or the caller sees the worker and waits.
+  // A worker that wakes too late is not waited for.
+  std::atomic<uint64_t> open{0};
+  std::atomic<int> active{0};
   std::atomic<bool> stop{false};
   std::atomic<int64_t> next{0};
-  std::atomic<int> busy{0};
+  uint64_t generation = 0;
   int64_t count = 0;
   int64_t grain = 1;
   const std::function<void(int64_t, int64_t, int)>* body = nullptr;
@@ -51,20 +55,27 @@ struct ThreadPool::State {
 
   void loop(int worker) {
     uint64_t seen = 0;
+    const auto called = [&] {
+      const uint64_t now = open.load(std::memory_order_acquire);
+      return (now != 0 && now != seen) || stop.load(std::memory_order_relaxed);
+    };
     while (true) {
       int spins = 0;
-      while (generation.load(std::memory_order_acquire) == seen && !stop.load(std::memory_order_relaxed)) {
+      while (!called()) {
         if (++spins < kSpins) {
           relax();
           continue;
         }
         std::unique_lock lock(mutex);
-        wake.wait(lock, [&] { return generation.load(std::memory_order_acquire) != seen || stop.load(); });
+        wake.wait(lock, called);
       }
-      if (stop.load()) return;
-      seen = generation.load(std::memory_order_acquire);
-      work(worker);
-      busy.fetch_sub(1, std::memory_order_release);
+      if (stop.load(std::memory_order_relaxed)) return;
+      active.fetch_add(1);
+      if (const uint64_t now = open.load(); now != 0 && now != seen) {
+        seen = now;
+        work(worker);
+      }
+      active.fetch_sub(1);
     }
   }
 };
@@ -102,14 +113,14 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, const std::function<
   s.grain = grain;
   s.body = &body;
   s.next.store(0, std::memory_order_relaxed);
-  s.busy.store(static_cast<int>(s.threads.size()), std::memory_order_relaxed);
   {
     std::lock_guard lock(s.mutex);
-    s.generation.fetch_add(1, std::memory_order_release);
+    s.open.store(++s.generation);
   }
   s.wake.notify_all();
   s.work(0);
-  while (s.busy.load(std::memory_order_acquire) != 0) relax();
+  s.open.store(0);
+  while (s.active.load() != 0) relax();
   s.body = nullptr;
   s.running = false;
 }

@@ -103,6 +103,8 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
                                                  std::unique_ptr<WeightStore> weights, const SessionOptions& options) {
   std::unique_ptr<Session> session(new Session);
   session->device_ = std::move(device);
+  // Declared after the session, so that on an error the weights go before the device that holds them.
+  std::unique_ptr<WeightStore> owned_weights = std::move(weights);
   ModelOptions model_options;
   ASSIGN_OR_RETURN(model_options.layouts, parse_kv_cache_dtype(options.kv_cache_dtype, config));
   ASSIGN_OR_RETURN(session->max_model_len_, choose_max_model_len(config, options.max_model_len));
@@ -131,7 +133,7 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   limits.max_model_len = session->max_model_len_;
   model_options.sample_rows = kSampleRows;
   ASSIGN_OR_RETURN(session->model_,
-                   Model::create(*session->device_, std::move(config), std::move(weights), model_options));
+                   Model::create(*session->device_, std::move(config), std::move(owned_weights), model_options));
   session->stream_ = std::make_unique<Stream>(*session->device_);
   session->buffers_ = std::make_unique<StepBuffers>();
   RETURN_IF_ERROR(session->buffers_->create(*session->device_, limits, kSampleRows, session->config().vocab_size));

@@ -63,7 +63,9 @@ TEST(StopStringsTest, EverySplitGivesTheSameText) {
         for (size_t second = first; second <= text.size(); ++second) {
           const Outcome got = run(stops, text, {first, second});
           ASSERT_EQ(got.text, want.text) << "text '" << text << "' cut at " << first << ", " << second;
-          if (want.matched.empty() || stops.size() == 1) ASSERT_EQ(got.matched, want.matched);
+          if (want.matched.empty() || stops.size() == 1) {
+            ASSERT_EQ(got.matched, want.matched);
+          }
         }
       }
     }
