@@ -1,0 +1,66 @@
+// The multi-token-prediction layer against our own PyTorch (which agrees with transformers' layer where that exists).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "golden/compare.h"
+#include "golden/golden_case.h"
+#include "golden/loaded_case.h"
+#include "golden/model_run.h"
+
+namespace lantern::golden {
+namespace {
+
+int32_t argmax(const float* values, int64_t count) {
+  return static_cast<int32_t>(std::max_element(values, values + count) - values);
+}
+
+class Mtp : public testing::TestWithParam<const char*> {};
+
+TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
+  LoadedCase loaded(GetParam(), 2);
+  const GoldenCase& golden = loaded.golden();
+  std::unique_ptr<ModelRun> run = loaded.make_run();
+  ASSERT_NE(run, nullptr);
+  ASSERT_TRUE(run->model().has_mtp());
+  const std::vector<std::vector<int32_t>> tokens{golden.input_ids(0), golden.input_ids(1)};
+  std::vector<int32_t> lengths;
+  std::vector<std::vector<int32_t>> next_tokens;
+  for (int s = 0; s < golden.num_sequences(); ++s) {
+    std::vector<int32_t> next(tokens[static_cast<size_t>(s)].begin() + 1, tokens[static_cast<size_t>(s)].end());
+    next.push_back(golden.of(s, "mtp.tokens").ints()[0]);
+    lengths.push_back(static_cast<int32_t>(next.size()));
+    next_tokens.push_back(std::move(next));
+  }
+  const auto target = run->run(tokens, make_schedule(Schedule::kOneShot, lengths));
+  const std::vector<Matrix> hidden{target[0].final, target[1].final};
+  for (Schedule schedule : {Schedule::kBatched, Schedule::kChunks, Schedule::kTokenByToken}) {
+    SCOPED_TRACE(to_string(schedule));
+    const auto drafts = run->run_mtp(hidden, next_tokens, make_schedule(schedule, lengths));
+    for (int s = 0; s < golden.num_sequences(); ++s) {
+      const auto index = static_cast<size_t>(s);
+      const Comparison result = compare_mtp(golden, s, drafts[index]);
+      EXPECT_TRUE(result.problems.empty()) << result.summary();
+      std::cout << GetParam() << " MTP, " << to_string(schedule) << ", sequence " << s << ": " << result.summary()
+                << "\n";
+      const int32_t first = argmax(drafts[index].logits.row(lengths[index] - 1), drafts[index].logits.cols);
+      ASSERT_EQ(first, golden.of(s, "mtp.tokens").ints()[1]);
+
+      // The second draft: one position on, fed with the layer's own normed output at the last one.
+      std::vector<Matrix> chained = hidden;
+      chained[index].append(drafts[index].final.row(lengths[index] - 1), 1);
+      std::vector<std::vector<int32_t>> chained_tokens = next_tokens;
+      chained_tokens[index].push_back(first);
+      const auto second = run->run_mtp(chained, chained_tokens, {{{s, lengths[index], 1, true}}});
+      const Difference off = difference(second[index].logits, golden.of(s, "mtp.second_logits_after_norm"), {0}, {});
+      EXPECT_LE(off.max, tolerance_of(golden).max) << "second draft of sequence " << s;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Mtp, testing::Values("v3", "v32"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace lantern::golden
