@@ -11,9 +11,9 @@ namespace lantern {
 
 // y[t, :] = table[token_ids[t], :] as float; ids outside [0, table.rows) give zeros (padding uses -1).
 struct EmbeddingParams {
-  DevPtr<const int32_t> token_ids;  // [tokens]
-  QuantizedMatrix table;            // [vocab, cols], f32, f16 or bf16
-  DevPtr<float> y;                  // [tokens, cols], row stride y_stride
+  DevPtr<const int32_t> token_ids{};  // [tokens]
+  QuantizedMatrix table{};            // [vocab, cols], f32, f16 or bf16
+  DevPtr<float> y{};                  // [tokens, cols], row stride y_stride
   int64_t y_stride = 0;
   int64_t tokens = 0;
 };
@@ -21,10 +21,10 @@ void embedding(Stream& stream, const EmbeddingParams& params);
 
 // y[r, :] = x[rows[r], :]; a negative row gives zeros.
 struct GatherRowsParams {
-  DevPtr<const float> x;  // [*, cols], row stride x_stride
+  DevPtr<const float> x{};  // [*, cols], row stride x_stride
   int64_t x_stride = 0;
-  DevPtr<const int32_t> rows;  // [count]
-  DevPtr<float> y;             // [count, cols], contiguous
+  DevPtr<const int32_t> rows{};  // [count]
+  DevPtr<float> y{};             // [count, cols], contiguous
   int64_t count = 0;
   int64_t cols = 0;
 };

@@ -21,10 +21,10 @@ enum class RouterGroupScore : uint8_t { kMax, kTop2Sum };  // V2: max; V3: sum o
 // that the ids are valid whatever the logits are; the NaN itself stays in the weights where its expert is chosen.
 inline constexpr int32_t kMaxRouterExperts = 1024;
 struct RouterParams {
-  DevPtr<const float> logits;    // [tokens, experts]
-  DevPtr<const float> bias;      // optional [experts]: e_score_correction_bias
-  DevPtr<int32_t> expert_ids;    // [tokens, experts_per_token]
-  DevPtr<float> expert_weights;  // [tokens, experts_per_token]
+  DevPtr<const float> logits{};    // [tokens, experts]
+  DevPtr<const float> bias{};      // optional [experts]: e_score_correction_bias
+  DevPtr<int32_t> expert_ids{};    // [tokens, experts_per_token]
+  DevPtr<float> expert_weights{};  // [tokens, experts_per_token]
   int64_t tokens = 0;
   int32_t experts = 0;  // at most kMaxRouterExperts
   int32_t experts_per_token = 0;
@@ -39,19 +39,19 @@ void router(Stream& stream, const RouterParams& params);
 
 // One expert (or dense MLP): down(silu(gate x) * (up x)).
 struct ExpertWeights {
-  QuantizedMatrix gate;  // [intermediate, hidden]
-  QuantizedMatrix up;    // [intermediate, hidden]
-  QuantizedMatrix down;  // [hidden, intermediate]
+  QuantizedMatrix gate{};  // [intermediate, hidden]
+  QuantizedMatrix up{};    // [intermediate, hidden]
+  QuantizedMatrix down{};  // [hidden, intermediate]
 };
 
 // y[t, :] (+)= MLP(x[t, :]) for all tokens.
 struct MlpParams {
-  DevPtr<const float> x;  // [tokens, hidden], contiguous
-  DevPtr<float> y;        // [tokens, hidden], contiguous
+  DevPtr<const float> x{};  // [tokens, hidden], contiguous
+  DevPtr<float> y{};        // [tokens, hidden], contiguous
   int64_t tokens = 0;
-  ExpertWeights weights;
+  ExpertWeights weights{};
   bool accumulate = false;
-  DevPtr<std::byte> scratch;  // mlp_scratch_bytes()
+  DevPtr<std::byte> scratch{};  // mlp_scratch_bytes()
   int64_t scratch_bytes = 0;
 };
 int64_t mlp_scratch_bytes(int64_t max_tokens, int64_t hidden, int64_t intermediate);
@@ -60,17 +60,17 @@ void mlp(Stream& stream, const MlpParams& params);
 // y[t, :] += sum_j expert_weights[t, j] * Expert(expert_ids[t, j])(x[t, :]), added in order of j, so that a token's
 // result does not depend on the other tokens. Padded tokens have expert_ids -1 and add nothing.
 struct MoeParams {
-  DevPtr<const float> x;                // [tokens, hidden], contiguous
-  DevPtr<float> y;                      // [tokens, hidden], contiguous; added to
-  DevPtr<const int32_t> expert_ids;     // [tokens, experts_per_token]
-  DevPtr<const float> expert_weights;   // [tokens, experts_per_token]
-  DevPtr<const ExpertWeights> experts;  // [experts]; all of one shape and format
+  DevPtr<const float> x{};                // [tokens, hidden], contiguous
+  DevPtr<float> y{};                      // [tokens, hidden], contiguous; added to
+  DevPtr<const int32_t> expert_ids{};     // [tokens, experts_per_token]
+  DevPtr<const float> expert_weights{};   // [tokens, experts_per_token]
+  DevPtr<const ExpertWeights> experts{};  // [experts]; all of one shape and format
   int64_t tokens = 0;
   int32_t experts_per_token = 0;
   int32_t num_experts = 0;
   int64_t hidden = 0;
   int64_t intermediate = 0;
-  DevPtr<std::byte> scratch;  // moe_scratch_bytes()
+  DevPtr<std::byte> scratch{};  // moe_scratch_bytes()
   int64_t scratch_bytes = 0;
 };
 int64_t moe_scratch_bytes(int64_t max_tokens, int32_t experts_per_token, int32_t num_experts, int64_t hidden,

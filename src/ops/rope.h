@@ -35,9 +35,9 @@ double yarn_softmax_factor(const RopeScaling& scaling);
 // cos_sin[t] = {cos(p f_0) .. cos(p f_{dim/2-1}), sin(p f_0) ..} * attention_factor with p = context_len[t] - 1; the
 // angle p * f is rounded to float as the published implementations do. Padding (context_len 0) gets p = 0.
 struct RopeTableParams {
-  DevPtr<const int32_t> context_len;        // [tokens]
-  DevPtr<const float> inverse_frequencies;  // [dim / 2]
-  DevPtr<float> cos_sin;                    // [tokens, dim]
+  DevPtr<const int32_t> context_len{};        // [tokens]
+  DevPtr<const float> inverse_frequencies{};  // [dim / 2]
+  DevPtr<float> cos_sin{};                    // [tokens, dim]
   int64_t tokens = 0;
   int32_t dim = 0;
   float attention_factor = 1.0f;
@@ -46,13 +46,13 @@ void rope_table(Stream& stream, const RopeTableParams& params);
 
 // Rotates x[t, h, offset .. offset + dim) in place for every token and head.
 struct RopeParams {
-  DevPtr<float> x;  // element (t, h, i) at x + t * token_stride + h * head_stride + i
+  DevPtr<float> x{};  // element (t, h, i) at x + t * token_stride + h * head_stride + i
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int32_t heads = 1;
   int32_t offset = 0;           // first rotated element within a head
   int32_t dim = 0;              // rotated elements
-  DevPtr<const float> cos_sin;  // [tokens, dim], from rope_table
+  DevPtr<const float> cos_sin{};  // [tokens, dim], from rope_table
   int64_t tokens = 0;
   RopePairing pairing = RopePairing::kInterleaved;
 };

@@ -28,14 +28,14 @@ struct SamplingSettings {
 };
 
 struct SampleParams {
-  DevPtr<const float> logits;               // [rows, vocab]
-  DevPtr<const SamplingSettings> settings;  // [rows]
-  DevPtr<const int64_t> output_positions;   // [rows]: index of the token to be drawn within its output
-  DevPtr<int32_t> tokens;                   // [rows]
-  DevPtr<float> logprobs;                   // optional [rows]: log softmax of the raw logits at the token
+  DevPtr<const float> logits{};               // [rows, vocab]
+  DevPtr<const SamplingSettings> settings{};  // [rows]
+  DevPtr<const int64_t> output_positions{};   // [rows]: index of the token to be drawn within its output
+  DevPtr<int32_t> tokens{};                   // [rows]
+  DevPtr<float> logprobs{};                   // optional [rows]: log softmax of the raw logits at the token
   int64_t rows = 0;
   int32_t vocab = 0;
-  DevPtr<std::byte> scratch;  // sample_scratch_bytes()
+  DevPtr<std::byte> scratch{};  // sample_scratch_bytes()
   int64_t scratch_bytes = 0;
 };
 int64_t sample_scratch_bytes(int64_t max_rows, int32_t vocab);
@@ -48,11 +48,11 @@ float philox_uniform(uint64_t seed, uint64_t counter);
 // logprob of chosen tokens and the k most likely alternatives per row, from raw logits; in float with the
 // maximum subtracted and the sum in double. Unusual logits as above; no logprob is ever NaN.
 struct LogprobParams {
-  DevPtr<const float> logits;    // [rows, vocab]
-  DevPtr<const int32_t> tokens;  // [rows]; -1: none, logprob 0
-  DevPtr<float> logprobs;        // [rows]
-  DevPtr<int32_t> top_tokens;    // [rows, k], most likely first, ties to the lower id
-  DevPtr<float> top_logprobs;    // [rows, k]
+  DevPtr<const float> logits{};    // [rows, vocab]
+  DevPtr<const int32_t> tokens{};  // [rows]; -1: none, logprob 0
+  DevPtr<float> logprobs{};        // [rows]
+  DevPtr<int32_t> top_tokens{};    // [rows, k], most likely first, ties to the lower id
+  DevPtr<float> top_logprobs{};    // [rows, k]
   int64_t rows = 0;
   int32_t vocab = 0;
   int32_t k = 0;
