@@ -50,17 +50,17 @@ Status read_router(ConfigFields& fields, const ArchitectureDefaults& defaults, M
                                                           fields.where(), config.topk_groups, groups));
   }
   const int64_t group_size = config.num_routed_experts / groups;
-  if (config.experts_per_token > group_size * config.topk_groups) {
-    return Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: 'num_experts_per_tok' is {}, but {} groups of {} experts hold only {}", fields.where(),
-                    config.experts_per_token, config.topk_groups, group_size, group_size * config.topk_groups));
-  }
   if (groups > 1 && group_size < 2 && config.router_group_score == RouterGroupScore::kTop2Sum) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: 'n_group' is {}, which leaves one expert a group; a group's score is the sum of its "
                              "two best",
                              fields.where(), groups));
+  }
+  if (config.experts_per_token > group_size * config.topk_groups) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: 'num_experts_per_tok' is {}, but {} groups of {} experts hold only {}", fields.where(),
+                    config.experts_per_token, config.topk_groups, group_size, group_size * config.topk_groups));
   }
   return {};
 }
