@@ -17,7 +17,7 @@ inline constexpr int32_t kTile = 64;
 inline constexpr int32_t kPad = 16;
 constexpr int32_t padded(int32_t width) { return (width + kPad - 1) / kPad * kPad; }
 
-// dst[i] = value i times scale. dtype: kF32, kF16, kBF16 or kF8E4M3.
+// dst[i] = value i times scale. dtype: kF32, kF16 (finite), kBF16 or kF8E4M3.
 void decode_values(DType dtype, const std::byte* src, int64_t count, float scale, float* dst);
 
 // Decodes `count` latent rows: the latent to latent + r * latent_stride, the rope part to rope + r * rope_stride.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -59,6 +60,9 @@ struct Case {
   bool shuffled = true;  // blocks in random order
   int32_t top_k = 0;     // 0: no selection lists
   uint32_t seed = 1;
+
+  // How GoogleTest names the case.
+  friend void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
 };
 
 // A case made concrete: inputs in memory, caches written, everything that must not be read poisoned.

@@ -13,12 +13,6 @@ namespace {
 
 constexpr int32_t kScaleBlock = 128;
 
-// Values with the spread of a normed latent.
-float normal(std::mt19937& generator) {
-  static thread_local std::normal_distribution<float> distribution(0.0f, 1.0f);
-  return distribution(generator);
-}
-
 template <class T>
 void put(std::vector<std::byte>& bytes, size_t index, T value) {
   std::memcpy(bytes.data() + index * sizeof(T), &value, sizeof(T));
@@ -27,8 +21,9 @@ void put(std::vector<std::byte>& bytes, size_t index, T value) {
 }  // namespace
 
 std::vector<float> random_floats(std::mt19937& generator, size_t count, float scale) {
+  std::normal_distribution<float> normal(0.0f, scale);
   std::vector<float> values(count);
-  for (float& x : values) x = scale * normal(generator);
+  for (float& x : values) x = normal(generator);
   return values;
 }
 
