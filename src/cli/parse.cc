@@ -14,6 +14,7 @@ namespace lantern::cli {
 namespace {
 
 constexpr std::string_view kVersion = LANTERN_VERSION;
+constexpr int kMostWords = 64;  // of positional arguments, whether allowed or not
 
 Invocation usage_error(std::string message, std::string_view hint) {
   Invocation invocation;
@@ -195,11 +196,11 @@ Invocation parse_command_line(std::span<const std::string> arguments) {
       app.add_flag(spellings(setting) + negated_spellings(setting))->take_last();
       continue;
     }
-    app.add_option(spellings(setting), texts[setting.name])->expected(1)->take_all();
+    app.add_option(spellings(setting), texts[setting.name])->expected(1)->allow_extra_args(false)->take_all();
   }
   std::vector<std::string> positional;
   if (!command->positional.empty()) {
-    app.add_option("positional", positional)->expected(0, command->positional.ends_with("...") ? 8 : 1);
+    app.add_option("positional", positional)->expected(0, kMostWords);
   }
 
   // CLI11 wants its arguments last first.
@@ -221,6 +222,8 @@ Invocation parse_command_line(std::span<const std::string> arguments) {
   if (filled.ok()) filled = check_exactly_one(*command, invocation.values);
   if (!filled.ok()) return usage_error(filled.error().message(), hint);
   if (!command->positional.empty()) {
+    if (positional.size() > 1 && !command->positional.ends_with("..."))
+      return unknown_argument(*command, positional[1]);
     if (positional.empty() && command->positional_required) {
       return usage_error(fmt::format("lantern {} needs {}", command->name, command->positional), hint);
     }

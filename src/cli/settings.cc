@@ -138,7 +138,13 @@ constexpr Setting kSettings[] = {
 
     // chat
     {.name = "system", .value_name = "TEXT", .help = "System message of the conversation"},
-    {.name = "think", .type = SettingType::kSwitch, .help = "Let the model think before it answers"},
+    {.name = "chat-format",
+     .value_name = "NAME",
+     .default_value = "auto",
+     .help = "How a conversation is written for the model, e.g. deepseek_v32 or glm47; auto goes by the checkpoint"},
+    {.name = "think",
+     .type = SettingType::kSwitch,
+     .help = "Whether the model thinks before it answers (default: as its format does by itself)"},
 
     // eval
     {.name = "limit",

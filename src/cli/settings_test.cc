@@ -1,0 +1,148 @@
+#include "cli/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "cli/command.h"
+
+namespace lantern::cli {
+namespace {
+
+Invocation parse(std::vector<std::string> arguments) { return parse_command_line(arguments); }
+
+TEST(SizeTest, SuffixesAreReadAsVllmReadsThem) {
+  const std::pair<const char*, int64_t> cases[] = {
+      {"0", 0},        {"17", 17},        {"32k", 32'000},   {"32K", 32'768},    {"32Ki", 32'768},
+      {"1.5k", 1'500}, {"2m", 2'000'000}, {"2M", 2'097'152}, {"2Mi", 2'097'152}, {"1g", 1'000'000'000},
+      {"1G", 1 << 30}, {"1Gi", 1 << 30},  {"0.5K", 512},
+  };
+  for (const auto& [text, value] : cases) {
+    const Result<int64_t> size = parse_size(text);
+    ASSERT_TRUE(size.ok()) << text;
+    EXPECT_EQ(*size, value) << text;
+  }
+  for (const char* text :
+       {"", "k", "-1", "1.5", "1 k", "1kk", "0x10", "1e3", "99999999999999999999", "9999999999G", "1.2.3k"}) {
+    EXPECT_FALSE(parse_size(text).ok()) << text;
+  }
+}
+
+TEST(RegistryTest, NamesAndAliasesAreUnique) {
+  std::set<std::string> seen = {"-h"};
+  for (const Setting& setting : all_settings()) {
+    EXPECT_TRUE(seen.insert(std::string(setting.name)).second) << setting.name;
+    EXPECT_FALSE(setting.help.empty()) << setting.name;
+    EXPECT_EQ(setting.help.find('\n'), std::string_view::npos) << setting.name;
+    if (!setting.default_value.empty()) {
+      EXPECT_TRUE(check_value(setting, setting.name, setting.default_value).ok()) << setting.name;
+    }
+    for (std::string_view rest = setting.aliases; !rest.empty();) {
+      const size_t space = std::min(rest.find(' '), rest.size());
+      EXPECT_TRUE(seen.insert(std::string(rest.substr(0, space))).second) << rest;
+      rest.remove_prefix(std::min(space + 1, rest.size()));
+    }
+  }
+}
+
+TEST(RegistryTest, EveryCommandParsesItsExampleAndHelps) {
+  for (const Command& command : all_commands()) {
+    for (const SettingUse& use : settings_of(command)) find_setting(use.name);  // CHECKs
+    const Invocation help = parse({std::string(command.name.substr(0, command.name.find(' '))),
+                                   command.name.find(' ') == std::string_view::npos
+                                       ? "--help"
+                                       : std::string(command.name.substr(command.name.find(' ') + 1)),
+                                   "--help"});
+    EXPECT_EQ(help.exit_code, kSuccess);
+    EXPECT_NE(help.text.find(command.summary), std::string::npos);
+    EXPECT_NE(help_markdown().find(command.example), std::string::npos);
+  }
+}
+
+TEST(CommandLineTest, DashesAndUnderscoresAreTheSame) {
+  for (const char* flag : {"--max-tokens", "--max_tokens", "-n"}) {
+    const Invocation invocation = parse({"generate", "--prompt", "x", flag, "2k"});
+    ASSERT_NE(invocation.command, nullptr) << invocation.text;
+    EXPECT_EQ(invocation.values.integer("max-tokens"), 2000) << flag;
+  }
+  for (const char* flag : {"--max-model-len=4Ki", "--max_model_len=4Ki", "--ctx-size=4Ki", "--ctx_size=4Ki"}) {
+    const Invocation invocation = parse({"generate", "--prompt", "x", flag});
+    ASSERT_NE(invocation.command, nullptr) << invocation.text;
+    EXPECT_EQ(invocation.values.integer("max-model-len"), 4096) << flag;
+  }
+}
+
+TEST(CommandLineTest, SwitchesHaveTwins) {
+  const auto eos = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"generate", "--prompt", "x"});
+    const Invocation invocation = parse(flags);
+    EXPECT_NE(invocation.command, nullptr) << invocation.text;
+    return std::pair(invocation.values.is_on("ignore-eos"), invocation.values.is_on("bos"));
+  };
+  EXPECT_EQ(eos({}), std::pair(false, true));
+  EXPECT_EQ(eos({"--ignore-eos", "--no-bos"}), std::pair(true, false));
+  EXPECT_EQ(eos({"--ignore_eos", "--no_bos", "--bos"}), std::pair(true, true));
+  EXPECT_EQ(eos({"--ignore-eos", "--no-ignore-eos"}), std::pair(false, true));
+}
+
+TEST(CommandLineTest, ValuesMayLookLikeFlags) {
+  const Invocation invocation =
+      parse({"generate", "--prompt", "--max_tokens", "--stop", "-1", "--stop", "a,b", "--temperature", "0"});
+  ASSERT_NE(invocation.command, nullptr) << invocation.text;
+  EXPECT_EQ(invocation.values.text("prompt"), "--max_tokens");
+  EXPECT_EQ(invocation.values.list("stop"), (std::vector<std::string>{"-1", "a,b"}));
+  EXPECT_TRUE(invocation.values.given("temperature"));
+  EXPECT_FALSE(invocation.values.given("top-p"));
+}
+
+TEST(CommandLineTest, AnEmptyValueIsAValue) {
+  const Invocation invocation = parse({"generate", "--prompt", ""});
+  ASSERT_NE(invocation.command, nullptr) << invocation.text;
+  EXPECT_TRUE(invocation.values.given("prompt"));
+  EXPECT_EQ(invocation.values.text("prompt"), "");
+}
+
+TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"generate", "--promt", "x"}, "unknown flag '--promt', did you mean '--prompt'?"},
+      {{"generate", "--prompt", "x", "--max-token=3"}, "did you mean '--max-tokens'?"},
+      {{"generate", "--prompt", "x", "--frobnicate"}, "unknown flag '--frobnicate'; see lantern generate --help"},
+      {{"generate", "--prompt", "x", "extra"}, "unexpected argument 'extra'"},
+      {{"genrate"}, "unknown command 'genrate', did you mean 'generate'?"},
+      {{"bench"}, "'bench' needs a second word: bench step or bench memory"},
+      {{"generate"}, "needs exactly one of --prompt, --prompt-file, --tokens, and 0 were given"},
+      {{"generate", "--prompt", "x", "--tokens", "1"}, "and 2 were given"},
+      {{"generate", "--prompt", "x", "--top-p", "0"}, "--top-p must be above 0 and at most 1, not 0"},
+      {{"generate", "--prompt", "x", "--temperature", "nan"}, "--temperature: 'nan' is not a number"},
+      {{"generate", "--prompt", "x", "--temperature", "-1"}, "--temperature must be at least 0"},
+      {{"generate", "--prompt", "x", "--device", "tpu"}, "--device must be one of auto|cpu|cuda, not 'tpu'"},
+      {{"generate", "--prompt", "x", "--max-tokens", "12x"}, "--max-tokens: 'x' is no size suffix"},
+      {{"generate", "--prompt"}, "--prompt"},
+      {{"eval"}, "lantern eval needs TASK.jsonl"},
+      {{"eval", "a", "b"}, "unexpected argument 'b'"},
+      {{"quantize"}, "lantern quantize needs --output"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Invocation invocation = parse(arguments);
+    EXPECT_EQ(invocation.command, nullptr) << message;
+    EXPECT_EQ(invocation.exit_code, kBadUsage) << message;
+    EXPECT_NE(invocation.text.find(message), std::string::npos) << invocation.text;
+    EXPECT_EQ(std::count(invocation.text.begin(), invocation.text.end(), '\n'), 1) << invocation.text;
+  }
+}
+
+TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
+  ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "3k", 1), 0);
+  ASSERT_EQ(setenv("LANTERN_PROMPT", "not a setting of the environment", 1), 0);
+  EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.integer("max-model-len"), 3000);
+  EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.integer("max-model-len"), 5);
+  EXPECT_EQ(parse({"generate"}).exit_code, kBadUsage);
+  ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "long", 1), 0);
+  EXPECT_NE(parse({"generate", "--prompt", "x"}).text.find("LANTERN_MAX_MODEL_LEN"), std::string::npos);
+  unsetenv("LANTERN_MAX_MODEL_LEN");
+  unsetenv("LANTERN_PROMPT");
+}
+
+}  // namespace
+}  // namespace lantern::cli

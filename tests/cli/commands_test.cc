@@ -1,0 +1,200 @@
+// What the commands print when all is well.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <fstream>
+
+#include "process.h"
+
+namespace lantern::test {
+namespace {
+
+const char* const kQuestion =
+    "Question: Tom has 12 apples. He buys 3 bags with 5 apples each. How many apples does he have now?";
+
+boost::json::object object_of(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << "one object, one line";
+  boost::system::error_code failure;
+  boost::json::value document = boost::json::parse(outcome.out, failure);
+  if (failure || !document.is_object()) {
+    ADD_FAILURE() << "not a JSON object: " << outcome.out;
+    return {};
+  }
+  return document.get_object();
+}
+
+std::string text(const boost::json::object& object, const char* name) {
+  return boost::json::value_to<std::string>(object.at(name));
+}
+
+Outcome generate(std::vector<std::string> more, const RunOptions& options = {}) {
+  std::vector<std::string> arguments = {"generate", "--prompt", kQuestion};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_lantern(arguments, options);
+}
+
+TEST(GenerateTest, TheShippedModelAnswersTheExample) {
+  const Outcome outcome = generate({"--max-tokens", "64", "--temperature", "0"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("27"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("finished by stop"), std::string::npos) << outcome.err;
+}
+
+TEST(GenerateTest, JsonHoldsTheSameText) {
+  const Outcome plain = generate({"--max-tokens", "24", "--temperature", "0", "--quiet"});
+  const boost::json::object json = object_of(generate({"--max-tokens", "24", "--temperature", "0", "--json"}));
+  std::string said = text(json, "text");
+  if (!said.ends_with('\n')) said += '\n';
+  EXPECT_EQ(said, plain.out);
+  EXPECT_EQ(plain.err, "");
+  EXPECT_EQ(json.at("completion_tokens").to_number<int>(), static_cast<int>(json.at("tokens").get_array().size()));
+}
+
+TEST(GenerateTest, StopStringsEndTheTextAndAreNotPrinted) {
+  const boost::json::object whole = object_of(generate({"--max-tokens", "40", "--temperature", "0", "--json"}));
+  const std::string said = text(whole, "text");
+  ASSERT_GT(said.size(), 12u);
+  const std::string stop = said.substr(said.size() / 2, 5);
+  const boost::json::object cut =
+      object_of(generate({"--max-tokens", "40", "--temperature", "0", "--json", "--stop", "never", "--stop", stop}));
+  EXPECT_EQ(text(cut, "text"), said.substr(0, said.find(stop)));
+  EXPECT_EQ(text(cut, "stop"), stop);
+  EXPECT_EQ(text(cut, "finish_reason"), "stop");
+  EXPECT_LT(cut.at("completion_tokens").to_number<int>(), whole.at("completion_tokens").to_number<int>());
+}
+
+TEST(GenerateTest, ASeedFixesTheText) {
+  const std::vector<std::string> flags = {"--max-tokens", "32", "--temperature", "1.5", "--ignore-eos", "--json"};
+  const auto with_seed = [&](const char* seed) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), {"--seed", seed});
+    return text(object_of(generate(all)), "text");
+  };
+  EXPECT_EQ(with_seed("7"), with_seed("7"));
+  EXPECT_NE(with_seed("7"), with_seed("8"));
+}
+
+TEST(GenerateTest, MaxTokensIsTheLength) {
+  const boost::json::object json =
+      object_of(generate({"--max-tokens", "9", "--ignore-eos", "--temperature", "0", "--json"}));
+  EXPECT_EQ(json.at("completion_tokens").to_number<int>(), 9);
+  EXPECT_EQ(text(json, "finish_reason"), "length");
+}
+
+TEST(GenerateTest, APromptMayComeFromStandardInput) {
+  RunOptions options;
+  options.input = kQuestion;
+  const Outcome piped =
+      run_lantern({"generate", "--prompt-file", "-", "--max-tokens", "16", "--temperature", "0", "--quiet"}, options);
+  EXPECT_EQ(piped.out, generate({"--max-tokens", "16", "--temperature", "0", "--quiet"}).out);
+}
+
+TEST(GenerateTest, CtrlCKeepsWhatThereIs) {
+  RunOptions options;
+  options.interrupt_after_output_bytes = 1;
+  const Outcome outcome = generate({"--max-tokens", "1900", "--ignore-eos", "--temperature", "0"}, options);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_NE(outcome.out, "");
+  EXPECT_NE(outcome.err.find("finished by cancelled"), std::string::npos) << outcome.err;
+}
+
+TEST(GenerateTest, AClosedPipeEndsIt) {
+  RunOptions options;
+  options.close_output_after_first_byte = true;
+  const Outcome outcome = generate({"--max-tokens", "1900", "--ignore-eos", "--temperature", "0"}, options);
+  EXPECT_LT(outcome.exit_code, 128) << outcome.err;
+}
+
+TEST(GenerateTest, TheEnvironmentNamesTheModel) {
+  RunOptions options;
+  options.environment = {"LANTERN_MODEL=/nonexistent/model"};
+  EXPECT_EQ(generate({}, options).exit_code, 1);
+}
+
+TEST(TokenizeTest, ThereAndBack) {
+  const std::string original = "Tom has 12 apples. \xe6\x97\xa5\xe6\x9c\xac <think>";
+  const boost::json::object json = object_of(run_lantern({"tokenize", "--text", original, "--no-bos", "--json"}));
+  EXPECT_EQ(text(json, "text"), original);
+  std::string ids;
+  for (const boost::json::value& id : json.at("tokens").get_array()) ids += boost::json::serialize(id) + ",";
+  EXPECT_EQ(run_lantern({"tokenize", "--decode", ids}).out, original + "\n");
+  const boost::json::object plain =
+      object_of(run_lantern({"tokenize", "--text", original, "--no-bos", "--no-special-tokens", "--json"}));
+  EXPECT_GT(plain.at("count").to_number<int>(), json.at("count").to_number<int>());
+}
+
+TEST(ScoreTest, LogProbabilitiesAgreeWithTheirAlternatives) {
+  const boost::json::object json =
+      object_of(run_lantern({"score", "--text", kQuestion, "--top-logprobs", "2048", "--json"}).exit_code == 2
+                    ? run_lantern({"score", "--text", kQuestion, "--top-logprobs", "20", "--json"})
+                    : Outcome{.exit_code = -1, .out = "", .err = "2048 alternatives were taken"});
+  const boost::json::array& tokens = json.at("tokens").get_array();
+  const boost::json::array& logprobs = json.at("logprobs").get_array();
+  const boost::json::array& top = json.at("top_logprobs").get_array();
+  ASSERT_EQ(logprobs.size(), tokens.size());
+  ASSERT_EQ(top.size(), tokens.size());
+  EXPECT_TRUE(logprobs[0].is_null());
+  double sum = 0;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const double logprob = logprobs[i].to_number<double>();
+    EXPECT_LE(logprob, 0);
+    sum += logprob;
+    double total = 0;
+    double previous = 0;
+    for (const boost::json::value& alternative : top[i].get_array()) {
+      const double value = alternative.at("logprob").to_number<double>();
+      EXPECT_LE(value, previous);
+      previous = value;
+      total += std::exp(value);
+      if (alternative.at("token") == tokens[i]) {
+        EXPECT_EQ(value, logprob);
+      }
+    }
+    EXPECT_LE(total, 1.0001);
+  }
+  EXPECT_NEAR(json.at("sum").to_number<double>(), sum, 1e-4 * std::abs(sum));
+}
+
+TEST(EvalTest, CountsWhatIsRight) {
+  const auto task = std::filesystem::temp_directory_path() / "lantern_eval_test.jsonl";
+  // The second answer is wrong on purpose.
+  std::ofstream(task) << R"({"id": "a", "prompt": ")" << kQuestion
+                      << R"(", "answer": "27", "extract": "([0-9]+)\\D*$", "max_tokens": 64, "stop": ["\nQuestion:"]})"
+                      << "\n\n"
+                      << R"({"id": "b", "prompt": ")" << kQuestion
+                      << R"(", "answer": "28", "extract": "([0-9]+)\\D*$", "max_tokens": 64, "stop": ["\nQuestion:"]})"
+                      << "\n";
+  const auto items = std::filesystem::temp_directory_path() / "lantern_eval_test.out";
+  const boost::json::object json =
+      object_of(run_lantern({"eval", task.string(), "--json", "--output", items.string()}));
+  EXPECT_EQ(text(json, "task"), "lantern_eval_test");
+  EXPECT_EQ(json.at("items").to_number<int>(), 2);
+  EXPECT_EQ(json.at("exact_match").to_number<double>(), 0.5);
+  EXPECT_GT(json.at("seconds").to_number<double>(), 0);
+  const std::string lines = read_file(items);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+  EXPECT_NE(lines.find("\"correct\": true, \"answer\": \"27\""), std::string::npos) << lines;
+}
+
+TEST(ReferenceTest, TheCommandLineReferenceIsUpToDate) {
+  const Outcome made = run_lantern({"help", "--markdown"});
+  EXPECT_EQ(made.out, read_file(std::filesystem::path(LANTERN_SOURCE_DIR) / "docs" / "cli.md"))
+      << "run: build/release/lantern help --markdown > docs/cli.md";
+}
+
+TEST(DoctorTest, FindsTheModelInOrder) {
+  const boost::json::object json = object_of(run_lantern({"doctor", "--json"}));
+  EXPECT_TRUE(json.at("ok").get_bool());
+}
+
+TEST(HelpTest, EveryKindOfHelp) {
+  EXPECT_NE(run_lantern({"--help"}).out.find("generate"), std::string::npos);
+  EXPECT_NE(run_lantern({"bench", "step", "--help"}).out.find("--dummy"), std::string::npos);
+  EXPECT_NE(run_lantern({"help", "bench", "step"}).out.find("--dummy"), std::string::npos);
+  EXPECT_EQ(run_lantern({"--version"}).out.rfind("lantern ", 0), 0u);
+}
+
+}  // namespace
+}  // namespace lantern::test

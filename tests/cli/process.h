@@ -1,0 +1,51 @@
+// Runs `lantern` in a process of its own, and makes copies of the shipped model to damage.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lantern::test {
+
+struct Outcome {
+  int exit_code = 0;  // 128 + n when signal n ended the process
+  std::string out;
+  std::string err;
+};
+
+struct RunOptions {
+  std::string input;                      // standard input
+  int interrupt_after_output_bytes = -1;  // send SIGINT once that much text was written
+  bool close_output_after_first_byte = false;
+  std::vector<std::string> environment;  // NAME=value, beside the caller's
+};
+Outcome run_lantern(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
+// models/tiny of the checkout.
+std::filesystem::path tiny_model();
+
+// A copy of the shipped model that lives as long as the object. Files are links until they are rewritten.
+class ModelCopy {
+ public:
+  ModelCopy();
+  ~ModelCopy();
+  ModelCopy(const ModelCopy&) = delete;
+  ModelCopy& operator=(const ModelCopy&) = delete;
+
+  std::string path() const { return dir_.string(); }
+  std::vector<std::string> shards() const;  // file names
+  std::string read(const std::string& name) const;
+  void write(const std::string& name, const std::string& content);
+  void edit(const std::string& name, const std::function<void(std::string&)>& change);
+  // Replaces the only occurrence of `from`; a test failure otherwise.
+  void replace(const std::string& name, const std::string& from, const std::string& to);
+  void remove(const std::string& name);
+
+ private:
+  std::filesystem::path dir_;
+};
+
+std::string read_file(const std::filesystem::path& path);
+
+}  // namespace lantern::test
