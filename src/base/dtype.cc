@@ -146,6 +146,8 @@ uint8_t to_e2m1_saturate(float x) {
 
 float round_up_to_power_of_two(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return x;
+  if (bits < 0x800000u) return std::bit_cast<float>(std::bit_ceil(bits));  // subnormal
   const uint32_t up = (bits & 0x7fffffu) != 0 ? (bits & 0x7f800000u) + 0x800000u : bits;
   return std::bit_cast<float>(up);
 }

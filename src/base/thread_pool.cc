@@ -103,12 +103,14 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, const std::function<
   if (count <= 0) return;
   State& s = *state_;
   grain = std::max<int64_t>(1, grain);
-  if (s.threads.empty() || count <= grain) {
-    body(0, count, 0);
-    return;
-  }
+  // Also for a loop that would run on this thread alone: worker 0 may be at work on another one.
   CHECK(!s.running, "parallel_for was called from inside a parallel_for body");
   s.running = true;
+  if (s.threads.empty() || count <= grain) {
+    body(0, count, 0);
+    s.running = false;
+    return;
+  }
   s.count = count;
   s.grain = grain;
   s.body = &body;

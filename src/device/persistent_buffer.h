@@ -1,6 +1,8 @@
 // One allocation that keeps its address and capacity for life: it cannot be resized, copied or moved.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -14,7 +16,11 @@ class PersistentBuffer : FixedOwner {
  public:
   static Result<std::unique_ptr<PersistentBuffer>> create(Device& device, std::string_view owner, int64_t capacity,
                                                           MemoryClass memory_class = MemoryClass::kPersistent) {
-    ASSIGN_OR_RETURN(void* address, device.allocate(memory_class, owner, static_cast<size_t>(capacity) * sizeof(T)));
+    CHECK(capacity >= 0, "'{}' asked for {} elements", owner, capacity);
+    size_t bytes = 0;
+    // More than the address space: let the device refuse it with its numbers.
+    if (__builtin_mul_overflow(static_cast<size_t>(capacity), sizeof(T), &bytes)) bytes = SIZE_MAX;
+    ASSIGN_OR_RETURN(void* address, device.allocate(memory_class, owner, bytes));
     return std::unique_ptr<PersistentBuffer>(new PersistentBuffer(device, static_cast<T*>(address), capacity));
   }
   ~PersistentBuffer() { device_.release(data_); }

@@ -26,9 +26,10 @@ class Stream {
   Device& device() const { return device_; }
 
   // Runs `kernel` after everything launched before. `name` is for fault reports and has static lifetime.
+  // Parameters are copied as bytes, so nothing else can be launched.
   template <class Params>
+    requires std::is_trivially_copyable_v<Params>
   void launch(const char* name, HostKernel<Params> kernel, const Params& params) {
-    static_assert(std::is_trivially_copyable_v<Params>, "launch parameters are copied as bytes");
     last_launch_ = name;
     kernel(params, context_);
   }

@@ -32,16 +32,21 @@ class Workspace : FixedOwner {
   // `count` elements aligned to 256 bytes. Contents are undefined.
   template <class T>
   Fixed<T> take(int64_t count) {
-    used_ = (used_ + 255) / 256 * 256;
-    T* address = reinterpret_cast<T*>(base_ + used_);
-    used_ += static_cast<size_t>(count) * sizeof(T);
+    const size_t begin = (used_ + 255) / 256 * 256;
+    size_t bytes = 0;
+    const bool overflow = count < 0 || __builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &bytes) ||
+                          __builtin_add_overflow(begin, bytes, &used_);
+    CHECK(!overflow, "a workspace region of {} elements of {} bytes was asked for", count, sizeof(T));
     peak_ = std::max(peak_, used_);
     CHECK(device_ == nullptr || used_ <= capacity_, "the workspace of {} bytes was laid out for {}", capacity_, used_);
-    return mint(device_ == nullptr ? static_cast<T*>(nullptr) : address, count);
+    return mint(device_ == nullptr ? static_cast<T*>(nullptr) : reinterpret_cast<T*>(base_ + begin), count);
   }
 
   size_t mark() const { return used_; }
-  void rewind(size_t mark) { used_ = mark; }
+  void rewind(size_t mark) {
+    CHECK(mark <= used_, "the workspace cannot be rewound forward, from {} to {}", used_, mark);
+    used_ = mark;
+  }
   // Bytes that the layout needs at its widest.
   size_t peak_bytes() const { return peak_; }
 

@@ -23,6 +23,7 @@ size_t HostDevice::available_bytes() const {
 }
 
 void* HostDevice::allocate_zeroed(size_t bytes) {
+  if (bytes > std::numeric_limits<size_t>::max() - 4095) return nullptr;
   const size_t rounded = (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096;
   void* address = std::aligned_alloc(4096, rounded);
   if (address != nullptr) std::memset(address, 0, rounded);
