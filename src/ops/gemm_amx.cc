@@ -194,20 +194,21 @@ inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, st
   _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
 }
 
-// `rows` rows of `cols` codes as A tiles of 1 KiB, [32-column tile][row]; zeros up to a multiple of 64 columns.
-void widen_block(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t cols, const E4m3Tables& tables,
-                 std::byte* target) {
+// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on.
+inline void widen_chunk(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t col, int64_t cols,
+                        const E4m3Tables& tables, std::byte* target) {
+  const std::byte* source = weight + col;
+  if (col + kChunk <= cols) {
+    for (int64_t row = 0; row < rows; ++row) {
+      widen_e4m3(_mm512_loadu_si512(source + row * row_bytes), tables, target + row * 64,
+                 target + kTileBytes + row * 64);
+    }
+    return;
+  }
+  const __mmask64 mask = (1ull << (cols - col)) - 1u;
   for (int64_t row = 0; row < rows; ++row) {
-    const std::byte* source = weight + row * row_bytes;
-    std::byte* at = target + row * 64;
-    int64_t col = 0;
-    for (; col + kChunk <= cols; col += kChunk, at += 2 * kTileBytes) {
-      widen_e4m3(_mm512_loadu_si512(source + col), tables, at, at + kTileBytes);
-    }
-    if (col < cols) {
-      const __mmask64 mask = (1ull << (cols - col)) - 1u;
-      widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + col), tables, at, at + kTileBytes);
-    }
+    widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + row * row_bytes), tables, target + row * 64,
+               target + kTileBytes + row * 64);
   }
 }
 
@@ -251,6 +252,24 @@ void copy_tail(const Product& p, int64_t out, int64_t rows, std::byte* tile) {
   }
 }
 
+// While outputs are computed the next ones come from memory, in the order in which they lie there.
+class Prefetch {
+ public:
+  // The rows after `out`, up to 32 and out_end.
+  Prefetch(const Product& p, int64_t out, int64_t out_end, int64_t row_length) {
+    if (out + 32 >= out_end) return;
+    const int64_t rows = out_end - out - 32 < 32 ? out_end - out - 32 : 32;
+    at = p.row(out + 32);
+    end = at + (rows - 1) * p.row_bytes + row_length;
+  }
+  void lines(int64_t count) {
+    for (int64_t i = 0; i < count && at < end; ++i, at += 64) __builtin_prefetch(at, 0, 2);
+  }
+
+  const std::byte* at = nullptr;
+  const std::byte* end = nullptr;
+};
+
 // One or two groups of rows: every weight is used once, from memory, for all of x.
 void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
   alignas(64) std::byte tail[2][kTileBytes];
@@ -270,13 +289,10 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
                .b1 = p.panel.data + p.group_stride,
                .b_stride = p.width * 4,
                .b_step = p.tile_b};
-    // While these outputs are computed the next ones come from memory, in the order in which they lie there.
-    const int64_t next = out + 32 < out_end ? out + 32 : out;
-    const int64_t next_rows = out_end - next < 32 ? out_end - next : 32;
-    o.prefetch = p.row(next);
-    o.prefetch_lines = two_a ? 32 : 16;
-    o.prefetch_end = p.row(next) + (next_rows - 1) * p.row_bytes + p.cols * 2;
-    if (next == out) o.prefetch_end = o.prefetch;
+    const Prefetch next(p, out, out_end, p.cols * 2);
+    o.prefetch = next.at;
+    o.prefetch_end = next.end;
+    o.prefetch_lines = 32;
     zero(two_a, groups == 2);
     accumulate(o, steps, two_a, groups == 2);
     if (steps * 32 < p.cols) {
@@ -308,12 +324,22 @@ inline void add_scaled(float* sums, const float* partial, float scale, int64_t c
   }
 }
 
+// sums = 0 + scale * partial, by the same operation.
+inline void set_scaled(float* sums, const float* partial, float scale, int64_t count) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < count; i += 16) {
+    _mm512_store_ps(sums + i, _mm512_fmadd_ps(_mm512_load_ps(partial + i), factor, _mm512_setzero_ps()));
+  }
+}
+
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
+// As above. One chunk of 64 columns is widened while the tiles of the one before are multiplied, and a scale block's
+// sums are taken up while those of the next begin: each would wait for the other otherwise.
 void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const QuantizedMatrix& w = p.params.weight;
   const E4m3Tables tables = e4m3_tables();
-  alignas(64) std::byte block[2][kMostBlockCols / 32 * kTileBytes];
+  alignas(64) std::byte chunks[2][2][2 * kTileBytes];  // [turn][A tile]
   alignas(64) float partial[4][256];
   alignas(64) float sums[4][256];
   const int64_t groups = p.panel.groups();
@@ -324,31 +350,46 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
     const OutputPair pair = output_pair(out, out_end);
     config.set(pair.rows[0], pair.rows[1], p.width);
     const bool two_a = pair.rows[1] != 0;
+    Prefetch next(p, out, out_end, p.cols);
     for (auto& s : sums) {
       for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
     }
-    for (int64_t col = 0; col < p.cols; col += step) {
-      const int64_t cols = p.cols - col < step ? p.cols - col : step;
-      widen_block(p.row(out) + col, p.row_bytes, pair.rows[0], cols, tables, block[0]);
-      widen_block(p.row(out + 16) + col, p.row_bytes, pair.rows[1], cols, tables, block[1]);
-      const Operands o{.a0 = block[0],
-                       .a1 = block[1],
-                       .a_stride = 64,
-                       .a_step = kTileBytes,
-                       .b0 = p.panel.data + col / 32 * p.tile_b,
-                       .b1 = p.panel.data + p.group_stride + col / 32 * p.tile_b,
-                       .b_stride = p.width * 4,
-                       .b_step = p.tile_b};
-      zero(two_a, groups == 2);
-      accumulate(o, (cols + kChunk - 1) / kChunk * 2, two_a, groups == 2);
-      store(partial[0], p.width * 4, two_a, groups == 2);
+    const auto widen = [&](int64_t col, int turn) {
+      next.lines(32);
+      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0]);
+      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1]);
+    };
+    const auto take_up = [&](int64_t col) {
       for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
         const float scale = block_scale(w, out + a * 16, col);
         for (int64_t group = 0; group < groups; ++group) {
           add_scaled(sums[a * 2 + group], partial[a * 2 + group], scale, floats);
         }
       }
+    };
+    Operands o{.a_stride = 64,
+               .a_step = kTileBytes,
+               .b0 = p.panel.data,
+               .b1 = p.panel.data + p.group_stride,
+               .b_stride = p.width * 4,
+               .b_step = p.tile_b};
+    int turn = 0;
+    widen(0, turn);
+    for (int64_t block = 0; block < p.cols; block += step) {
+      const int64_t end = p.cols - block < step ? p.cols : block + step;
+      zero(two_a, groups == 2);
+      for (int64_t col = block; col < end; col += kChunk, turn ^= 1) {
+        if (col + kChunk < p.cols) widen(col + kChunk, turn ^ 1);
+        if (col == block && block > 0) take_up(block - step);
+        o.a0 = chunks[turn][0];
+        o.a1 = chunks[turn][1];
+        accumulate(o, 2, two_a, groups == 2);
+        o.b0 += 2 * p.tile_b;
+        o.b1 += 2 * p.tile_b;
+      }
+      store(partial[0], p.width * 4, two_a, groups == 2);
     }
+    take_up((p.cols - 1) / step * step);
     for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
       for (int64_t group = 0; group < groups; ++group) {
         store_outputs(p.params, sums[a * 2 + group], p.width, 1.0f, p.panel.row_begin + group * kGemmGroupRows,
@@ -364,14 +405,12 @@ struct WideSums {
   alignas(64) float tiles[kWideOutputs / 32][kGroupPairs][4][256];
 };
 
-void store_wide(const Product& p, const WideSums& sums, int64_t out_begin, int64_t out_end, float scale) {
-  for (int64_t out = out_begin; out < out_end; out += 32) {
-    const OutputPair pair = output_pair(out, out_end);
-    for (int64_t group = 0; group < p.panel.groups(); ++group) {
-      for (int64_t a = 0; a < (pair.rows[1] != 0 ? 2 : 1); ++a) {
-        store_outputs(p.params, sums.tiles[(out - out_begin) / 32][group / 2][a * 2 + group % 2], 16, scale,
-                      p.panel.row_begin + group * kGemmGroupRows, p.rows_of_group(group), out + a * 16, pair.rows[a]);
-      }
+void store_wide(const Product& p, const float (&tiles)[4][256], int64_t group, int64_t out, const OutputPair& pair,
+                float scale) {
+  for (int64_t g = group; g < group + 2 && g < p.panel.groups(); ++g) {
+    for (int64_t a = 0; a < (pair.rows[1] != 0 ? 2 : 1); ++a) {
+      store_outputs(p.params, tiles[a * 2 + (g - group)], 16, scale, p.panel.row_begin + g * kGemmGroupRows,
+                    p.rows_of_group(g), out + a * 16, pair.rows[a]);
     }
   }
 }
@@ -397,7 +436,8 @@ void multiply_wide_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
       for (int64_t group = 0; group < groups; group += 2) {
         const bool two_b = group + 1 < groups;
         const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
-        float* c = sums.tiles[(out - out_begin) / 32][group / 2][0];
+        float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];
+        float* c = tiles[0];
         Operands o{.a0 = p.row(out) + col * 2,
                    .a1 = p.row(out + 16) + col * 2,
                    .a_stride = p.row_bytes,
@@ -421,36 +461,48 @@ void multiply_wide_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
           accumulate(o, 1, two_a, two_b);
         }
         store(c, 64, two_a, two_b);
+        if (col + cols == p.cols) store_wide(p, tiles, group, out, pair, p.params.weight.global_scale);
       }
     }
   }
-  store_wide(p, sums, out_begin, out_end, p.params.weight.global_scale);
 }
 
+// The same, one scale block of 32 outputs at a time, widened into L1. Its products with two groups of rows are taken up
+// while those of the next two begin.
 void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const QuantizedMatrix& w = p.params.weight;
   const E4m3Tables tables = e4m3_tables();
   alignas(64) std::byte block[2][kMostBlockCols / 32 * kTileBytes];
-  alignas(64) float partial[4][256];
+  alignas(64) float partial[2][4][256];
   WideSums sums;
   TileConfig config;
   const int64_t groups = p.panel.groups();
   const int64_t step = block_cols(w);
-  for (int64_t out = out_begin; out < out_end; out += 32) {
-    for (int64_t group = 0; group < groups; group += 2) {
-      float* c = sums.tiles[(out - out_begin) / 32][group / 2][0];
-      for (int64_t i = 0; i < 4 * 256; i += 16) _mm512_store_ps(c + i, _mm512_setzero_ps());
-    }
-  }
   for (int64_t col = 0; col < p.cols; col += step) {
-    const int64_t cols = p.cols - col < step ? p.cols - col : step;
+    const int64_t end = p.cols - col < step ? p.cols : col + step;
+    const int64_t steps = (end - col + kChunk - 1) / kChunk * 2;
     for (int64_t out = out_begin; out < out_end; out += 32) {
       const OutputPair pair = output_pair(out, out_end);
       config.set(pair.rows[0], pair.rows[1], 16);
       const bool two_a = pair.rows[1] != 0;
       const float scale[2] = {block_scale(w, out, col), two_a ? block_scale(w, out + 16, col) : 0.0f};
-      widen_block(p.row(out) + col, p.row_bytes, pair.rows[0], cols, tables, block[0]);
-      widen_block(p.row(out + 16) + col, p.row_bytes, pair.rows[1], cols, tables, block[1]);
+      for (int64_t c = col; c < end; c += kChunk) {
+        std::byte* target = block[0] + (c - col) / 32 * kTileBytes;
+        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target);
+        target += sizeof(block[0]);
+        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target);
+      }
+      const auto take_up = [&](int64_t group) {
+        float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];
+        for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+          for (int64_t b = 0; b < 2 && group + b < groups; ++b) {
+            const float* from = partial[group / 2 % 2][a * 2 + b];
+            col == 0 ? set_scaled(tiles[a * 2 + b], from, scale[a], 256)
+                     : add_scaled(tiles[a * 2 + b], from, scale[a], 256);
+          }
+        }
+        if (end == p.cols) store_wide(p, tiles, group, out, pair, 1.0f);
+      };
       for (int64_t group = 0; group < groups; group += 2) {
         const bool two_b = group + 1 < groups;
         const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
@@ -463,17 +515,13 @@ void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
                          .b_stride = 64,
                          .b_step = p.tile_b};
         zero(two_a, two_b);
-        accumulate(o, (cols + kChunk - 1) / kChunk * 2, two_a, two_b);
-        store(partial[0], 64, two_a, two_b);
-        float(*c)[256] = sums.tiles[(out - out_begin) / 32][group / 2];
-        for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
-          add_scaled(c[a * 2], partial[a * 2], scale[a], 256);
-          if (two_b) add_scaled(c[a * 2 + 1], partial[a * 2 + 1], scale[a], 256);
-        }
+        accumulate(o, steps, two_a, two_b);
+        store(partial[group / 2 % 2][0], 64, two_a, two_b);
+        if (group > 0) take_up(group - 2);
       }
+      take_up((groups - 1) / 2 * 2);
     }
   }
-  store_wide(p, sums, out_begin, out_end, 1.0f);
 }
 
 void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_begin, int64_t out_end) {

@@ -60,14 +60,14 @@ class TileConfig {
 };
 
 struct Operands {
-  const std::byte* a0;
-  const std::byte* a1;
-  int64_t a_stride;  // bytes between the rows of an A tile
-  int64_t a_step;    // bytes to the next A tile
-  const std::byte* b0;
-  const std::byte* b1;
-  int64_t b_stride;
-  int64_t b_step;
+  const std::byte* a0 = nullptr;
+  const std::byte* a1 = nullptr;
+  int64_t a_stride = 0;  // bytes between the rows of an A tile
+  int64_t a_step = 0;    // bytes to the next A tile
+  const std::byte* b0 = nullptr;
+  const std::byte* b1 = nullptr;
+  int64_t b_stride = 0;
+  int64_t b_step = 0;
   // Fetched on the way: `prefetch_lines` lines a step, up to the end.
   const std::byte* prefetch = nullptr;
   const std::byte* prefetch_end = nullptr;

@@ -49,6 +49,7 @@ void check_task(const LinearParams& p) {
         "linear cannot read weights of dtype {}", to_string(w.dtype));
   CHECK(w.row_bytes >= static_cast<int64_t>(dtype_bytes(w.dtype, static_cast<size_t>(w.cols))),
         "rows of {} {} columns lie {} bytes apart", w.cols, to_string(w.dtype), w.row_bytes);
+  CHECK(w.cols > 0, "a weight of {} rows has no columns", w.rows);
   CHECK(w.zero == 0, "float weights have no zero point, but {} was given", w.zero);
   if (w.block_rows != 0) {
     CHECK(w.block_rows > 0 && w.block_cols > 0 && w.scales, "scale blocks of {}x{}", w.block_rows, w.block_cols);
