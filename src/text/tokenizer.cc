@@ -135,8 +135,14 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
   if (const auto path = model_dir / "tokenizer_config.json"; std::filesystem::exists(path, ignored)) {
     ASSIGN_OR_RETURN(config, read_file(path));
   }
+  // Newer checkpoints keep the chat template in a file of its own.
+  std::string chat_template;
+  if (const auto path = model_dir / "chat_template.jinja"; std::filesystem::exists(path, ignored)) {
+    ASSIGN_OR_RETURN(chat_template, read_file(path));
+  }
   const auto finish = [&](Result<Tokenizer> tokenizer) -> Result<Tokenizer> {
     if (!tokenizer.ok()) return std::move(tokenizer).error().within(model_dir.string());
+    if (!chat_template.empty()) tokenizer->impl_->chat_template = chat_template;
     return tokenizer;
   };
   if (const auto path = model_dir / "tokenizer.json"; std::filesystem::exists(path, ignored)) {

@@ -68,8 +68,8 @@ class Tokenizer {
   // Added tokens, special or not.
   bool is_added(TokenId id) const;
 
-  // chat_template of tokenizer_config.json where it is one string, else empty. Only a hint for choosing a ChatFormat;
-  // Lantern never runs a template.
+  // chat_template.jinja, or chat_template of tokenizer_config.json where it is one string; else empty. Only a hint for
+  // choosing a ChatFormat: Lantern never runs a template.
   std::string_view chat_template() const;
 
   struct Impl;
