@@ -97,7 +97,10 @@ def recall_document(rng: random.Random, budget: int) -> list:
         count = rng.randint(5, max(5, count))
     pairs = recall_pairs(rng, count, digits, words)
     segments = bos(rng) + [(recall_text(pairs), 0)]
-    queries = rng.choices(pairs, k=max(1, (budget - 14 - count * per_pair) // per_pair))
+    wanted = max(1, (budget - 14 - count * per_pair) // per_pair)
+    queries: list[tuple[str, str]] = []
+    while len(queries) < wanted:  # every pair once before any is asked again
+        queries += rng.sample(pairs, min(len(pairs), wanted - len(queries)))
     for key, value in queries:
         segments += [(f"{key}:", 0), (f" {value}\n", OUTPUT)]
     return segments

@@ -278,11 +278,14 @@ class MtpLayer(nn.Module):
         self.layer = DecoderLayer(config, dense_mlp=False)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)  # shared_head.norm
 
-    def forward(self, next_embedding, hidden, cos, sin, mode: str):
-        """next_embedding[i] embeds token i+1; hidden[i] is the main model's output after its final norm (or, when the
-        layer is applied again, its own output before `norm`). Returns (output before `norm`, KL loss, expert load)."""
-        z = self.eh_proj(torch.cat((self.enorm(next_embedding), self.hnorm(hidden)), dim=-1))
-        return self.layer(z, cos, sin, mode)
+    def combine(self, next_embedding, hidden):
+        """Input of the layer. next_embedding[i] embeds token i+1; hidden[i] is the main model's output after its final norm
+        or, when the layer is applied again, its own output at i-1 before `norm`."""
+        return self.eh_proj(torch.cat((self.enorm(next_embedding), self.hnorm(hidden)), dim=-1))
+
+
+def run_layer(layer: DecoderLayer, x, cos, sin, mode: str):
+    return layer(x, cos, sin, mode)
 
 
 class Model(nn.Module):
@@ -294,6 +297,7 @@ class Model(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = linear(config.hidden_size, config.vocab_size)
         self.mtp = MtpLayer(config)
+        self.run_layer = run_layer  # a trainer puts its compiled version here
 
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
@@ -317,14 +321,15 @@ class Model(nn.Module):
         x = self.embed_tokens(tokens)
         kls, loads = [], []
         for layer in self.layers:
-            x, kl, load = layer(x, cos, sin, mode)
+            x, kl, load = self.run_layer(layer, x, cos, sin, mode)
             kls.append(kl)
             if load is not None:
                 loads.append(load)
         return self.norm(x), kls, loads
 
-    def draft(self, next_tokens, hidden, mode: str):
-        """One application of the MTP layer: (logits for the token after next_tokens, pre-norm output, KL loss, load)."""
+    def draft(self, next_tokens, hidden, mode: str, with_logits: bool = True):
+        """One application of the MTP layer: (logits for the token after next_tokens, output before the norm, KL loss, load)."""
         cos, sin = rope_tables(self.config, next_tokens.shape[1], next_tokens.device)
-        out, kl, load = self.mtp(self.embed_tokens(next_tokens), hidden, cos, sin, mode)
-        return self.lm_head(self.mtp.norm(out)), out, kl, load
+        z = self.mtp.combine(self.embed_tokens(next_tokens), hidden)
+        out, kl, load = self.run_layer(self.mtp.layer, z, cos, sin, mode)
+        return self.lm_head(self.mtp.norm(out)) if with_logits else None, out, kl, load
