@@ -194,12 +194,14 @@ inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, st
   _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
 }
 
-// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on.
+// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on. ahead() with each row.
+template <class Ahead>
 inline void widen_chunk(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t col, int64_t cols,
-                        const E4m3Tables& tables, std::byte* target) {
+                        const E4m3Tables& tables, std::byte* target, Ahead ahead) {
   const std::byte* source = weight + col;
   if (col + kChunk <= cols) {
     for (int64_t row = 0; row < rows; ++row) {
+      ahead();
       widen_e4m3(_mm512_loadu_si512(source + row * row_bytes), tables, target + row * 64,
                  target + kTileBytes + row * 64);
     }
@@ -252,22 +254,65 @@ void copy_tail(const Product& p, int64_t out, int64_t rows, std::byte* tile) {
   }
 }
 
-// While outputs are computed the next ones come from memory, in the order in which they lie there.
+// Fetches weights into L2 a fixed distance before the narrow path uses them, in nearly the order in which it does:
+// segments of columns, the rows of two A tiles each. Memory likes the segments, and the hardware's own prefetchers,
+// used to one long stream, cannot follow 32 rows at a time.
 class Prefetch {
  public:
-  // The rows after `out`, up to 32 and out_end.
-  Prefetch(const Product& p, int64_t out, int64_t out_end, int64_t row_length) {
-    if (out + 32 >= out_end) return;
-    const int64_t rows = out_end - out - 32 < 32 ? out_end - out - 32 : 32;
-    at = p.row(out + 32);
-    end = at + (rows - 1) * p.row_bytes + row_length;
-  }
-  void lines(int64_t count) {
-    for (int64_t i = 0; i < count && at < end; ++i, at += 64) __builtin_prefetch(at, 0, 2);
+  Prefetch(const Product& p, int64_t out_begin, int64_t out_end, int64_t row_length)
+      : next_(p.row(out_begin)), row_bytes_(p.row_bytes), row_length_(row_length), outputs_left_(out_end - out_begin) {
+    start_outputs();
+    lines(kDistance / 64);
   }
 
-  const std::byte* at = nullptr;
-  const std::byte* end = nullptr;
+  inline void line() {
+    if (at_ >= segment_end_ && !advance()) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+  }
+  inline void lines(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) line();
+  }
+
+ private:
+  static constexpr int64_t kDistance = 96 << 10;
+  static constexpr int64_t kSegment = 512;
+
+  void start_outputs() {
+    base_ = next_;
+    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
+    outputs_left_ -= rows_;
+    next_ += rows_ * row_bytes_;
+    row_ = column_ = 0;
+    start_segment();
+  }
+  void start_segment() {
+    at_ = base_ + row_ * row_bytes_ + column_;
+    segment_end_ = at_ + (row_length_ - column_ < kSegment ? row_length_ - column_ : kSegment);
+  }
+  bool advance() {
+    if (++row_ == rows_) {
+      row_ = 0;
+      column_ += kSegment;
+      if (column_ >= row_length_) {
+        if (outputs_left_ == 0) {
+          row_ = rows_ - 1;
+          return false;
+        }
+        start_outputs();
+        return true;
+      }
+    }
+    start_segment();
+    return true;
+  }
+
+  const std::byte* next_;
+  const std::byte* base_ = nullptr;
+  const std::byte* at_ = nullptr;
+  const std::byte* segment_end_ = nullptr;
+  int64_t row_bytes_, row_length_, outputs_left_;
+  int64_t rows_ = 0, row_ = 0, column_ = 0;
 };
 
 // One or two groups of rows: every weight is used once, from memory, for all of x.
@@ -276,6 +321,7 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
   alignas(64) float sums[4][256];
   const int64_t groups = p.panel.groups();
   const int64_t steps = p.cols / 32;
+  Prefetch ahead(p, out_begin, out_end, p.cols * 2);
   TileConfig config;
   for (int64_t out = out_begin; out < out_end; out += 32) {
     const OutputPair pair = output_pair(out, out_end);
@@ -289,12 +335,8 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
                .b1 = p.panel.data + p.group_stride,
                .b_stride = p.width * 4,
                .b_step = p.tile_b};
-    const Prefetch next(p, out, out_end, p.cols * 2);
-    o.prefetch = next.at;
-    o.prefetch_end = next.end;
-    o.prefetch_lines = 32;
     zero(two_a, groups == 2);
-    accumulate(o, steps, two_a, groups == 2);
+    accumulate(o, steps, two_a, groups == 2, [&] { ahead.lines(32); });
     if (steps * 32 < p.cols) {
       copy_tail(p, out, pair.rows[0], tail[0]);
       copy_tail(p, out + 16, pair.rows[1], tail[1]);
@@ -303,7 +345,6 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
       o.a_stride = 64;
       o.b0 += steps * p.tile_b;
       o.b1 += steps * p.tile_b;
-      o.prefetch = o.prefetch_end = nullptr;
       accumulate(o, 1, two_a, groups == 2);
     }
     store(sums[0], p.width * 4, two_a, groups == 2);
@@ -345,19 +386,19 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const int64_t groups = p.panel.groups();
   const int64_t step = block_cols(w);
   const int64_t floats = 16 * p.width;
+  Prefetch ahead(p, out_begin, out_end, p.cols);
   TileConfig config;
   for (int64_t out = out_begin; out < out_end; out += 32) {
     const OutputPair pair = output_pair(out, out_end);
     config.set(pair.rows[0], pair.rows[1], p.width);
     const bool two_a = pair.rows[1] != 0;
-    Prefetch next(p, out, out_end, p.cols);
     for (auto& s : sums) {
       for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
     }
     const auto widen = [&](int64_t col, int turn) {
-      next.lines(32);
-      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0]);
-      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1]);
+      const auto line = [&] { ahead.line(); };
+      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0], line);
+      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1], line);
     };
     const auto take_up = [&](int64_t col) {
       for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
@@ -405,6 +446,32 @@ struct WideSums {
   alignas(64) float tiles[kWideOutputs / 32][kGroupPairs][4][256];
 };
 
+// The weights that the wide path needs next, fetched bit by bit while the rows of x pass.
+class NextWeights {
+ public:
+  // After columns [col, end) of `out`: the same of the next outputs, or the next `most` columns of the first.
+  NextWeights(const Product& p, int64_t out_begin, int64_t out, int64_t out_end, int64_t col, int64_t end, int64_t most)
+      : row_bytes_(p.row_bytes) {
+    const int64_t next = out + 32 < out_end ? out + 32 : out_begin;
+    const int64_t begin = next == out_begin ? end : col;
+    const int64_t width = p.cols - begin < most ? p.cols - begin : most;
+    if (width <= 0) return;
+    const int64_t element = p.params.weight.dtype == DType::kBF16 ? 2 : 1;
+    bytes_ = width * element;
+    rows_ = out_end - next < 32 ? out_end - next : 32;
+    at_ = p.row(next) + begin * element;
+  }
+  void part(int64_t index, int64_t parts) const {
+    for (int64_t row = index * rows_ / parts; row < (index + 1) * rows_ / parts; ++row) {
+      for (int64_t byte = 0; byte < bytes_; byte += 64) __builtin_prefetch(at_ + row * row_bytes_ + byte, 0, 2);
+    }
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  int64_t row_bytes_, bytes_ = 0, rows_ = 0;
+};
+
 void store_wide(const Product& p, const float (&tiles)[4][256], int64_t group, int64_t out, const OutputPair& pair,
                 float scale) {
   for (int64_t g = group; g < group + 2 && g < p.panel.groups(); ++g) {
@@ -433,11 +500,13 @@ void multiply_wide_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
         copy_tail(p, out, pair.rows[0], tail[0]);
         copy_tail(p, out + 16, pair.rows[1], tail[1]);
       }
+      const NextWeights next(p, out_begin, out, out_end, col, col + cols, kWideCols);
       for (int64_t group = 0; group < groups; group += 2) {
         const bool two_b = group + 1 < groups;
         const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
         float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];
         float* c = tiles[0];
+        next.part(group / 2, (groups + 1) / 2);
         Operands o{.a0 = p.row(out) + col * 2,
                    .a1 = p.row(out + 16) + col * 2,
                    .a_stride = p.row_bytes,
@@ -488,9 +557,9 @@ void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
       const float scale[2] = {block_scale(w, out, col), two_a ? block_scale(w, out + 16, col) : 0.0f};
       for (int64_t c = col; c < end; c += kChunk) {
         std::byte* target = block[0] + (c - col) / 32 * kTileBytes;
-        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target);
+        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target, [] {});
         target += sizeof(block[0]);
-        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target);
+        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target, [] {});
       }
       const auto take_up = [&](int64_t group) {
         float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];
@@ -503,8 +572,10 @@ void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
         }
         if (end == p.cols) store_wide(p, tiles, group, out, pair, 1.0f);
       };
+      const NextWeights next(p, out_begin, out, out_end, col, end, step);
       for (int64_t group = 0; group < groups; group += 2) {
         const bool two_b = group + 1 < groups;
+        next.part(group / 2, (groups + 1) / 2);
         const std::byte* b = p.panel.data + group * p.group_stride + col / 32 * p.tile_b;
         const Operands o{.a0 = block[0],
                          .a1 = block[1],

@@ -68,19 +68,13 @@ struct Operands {
   const std::byte* b1 = nullptr;
   int64_t b_stride = 0;
   int64_t b_step = 0;
-  // Fetched on the way: `prefetch_lines` lines a step, up to the end.
-  const std::byte* prefetch = nullptr;
-  const std::byte* prefetch_end = nullptr;
-  int64_t prefetch_lines = 0;
 };
 
-template <bool kTwoA, bool kTwoB>
-inline void accumulate_tiles(const Operands& o, int64_t steps) {
-  const std::byte *a0 = o.a0, *a1 = o.a1, *b0 = o.b0, *b1 = o.b1, *prefetch = o.prefetch;
+template <bool kTwoA, bool kTwoB, class Ahead>
+inline void accumulate_tiles(const Operands& o, int64_t steps, Ahead ahead) {
+  const std::byte *a0 = o.a0, *a1 = o.a1, *b0 = o.b0, *b1 = o.b1;
   for (int64_t i = 0; i < steps; ++i) {
-    for (int64_t line = 0; line < o.prefetch_lines && prefetch < o.prefetch_end; ++line, prefetch += 64) {
-      __builtin_prefetch(prefetch, 0, 2);
-    }
+    ahead();
     tile_load<6>(b0, o.b_stride);
     tile_load<4>(a0, o.a_stride);
     tile_multiply<0, 4, 6>();
@@ -100,13 +94,18 @@ inline void accumulate_tiles(const Operands& o, int64_t steps) {
   }
 }
 
-// C += A * B over `steps` tiles of 32 columns, with one or two A tiles and one or two B tiles.
-inline void accumulate(const Operands& o, int64_t steps, bool two_a, bool two_b) {
+// C += A * B over `steps` tiles of 32 columns, with one or two A tiles and one or two B tiles; ahead() before each.
+template <class Ahead>
+inline void accumulate(const Operands& o, int64_t steps, bool two_a, bool two_b, Ahead ahead) {
   if (two_a) {
-    two_b ? accumulate_tiles<true, true>(o, steps) : accumulate_tiles<true, false>(o, steps);
+    two_b ? accumulate_tiles<true, true>(o, steps, ahead) : accumulate_tiles<true, false>(o, steps, ahead);
   } else {
-    two_b ? accumulate_tiles<false, true>(o, steps) : accumulate_tiles<false, false>(o, steps);
+    two_b ? accumulate_tiles<false, true>(o, steps, ahead) : accumulate_tiles<false, false>(o, steps, ahead);
   }
+}
+
+inline void accumulate(const Operands& o, int64_t steps, bool two_a, bool two_b) {
+  accumulate(o, steps, two_a, two_b, [] {});
 }
 
 inline void zero(bool two_a, bool two_b) {

@@ -129,9 +129,10 @@ struct Batch {
                            [this](int64_t begin, int64_t end, int) { pack(begin, end); });
     }
     // A piece is long enough to stream, short enough that the last one does not keep the others waiting.
-    constexpr int64_t kPieceBytes = 2 << 20;
-    const int64_t longest = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, weight_bytes / units));
-    const int64_t grain = std::clamp<int64_t>(units / (workers * 8), 1, longest);
+    constexpr int64_t kLeastBytes = 256 << 10, kMostBytes = 2 << 20;
+    const int64_t unit_bytes = std::max<int64_t>(1, weight_bytes / units);
+    const int64_t least = std::min((units + workers - 1) / workers, kLeastBytes / unit_bytes + 1);
+    const int64_t grain = std::max(least, std::min(units / (workers * 8), kMostBytes / unit_bytes));
     threads.parallel_for(units, grain, [this](int64_t begin, int64_t end, int) { multiply(begin, end); });
   }
 };
