@@ -99,6 +99,7 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
   const ModelWeights& weights() const override { return weights_; }
 
  private:
+  std::string where() const override { return "dummy weights"; }
   // MTP layers take embedding and head from the model, as their published duplicates are equal to them.
   bool contains(std::string_view) const override { return false; }
   bool contains_prefix(std::string_view) const override { return true; }

@@ -59,6 +59,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
   const ModelWeights& weights() const override { return weights_; }
 
  private:
+  std::string where() const override { return checkpoint_.dir().string(); }
   bool contains(std::string_view name) const override { return checkpoint_.contains(name); }
   bool contains_prefix(std::string_view prefix) const override {
     const auto it = checkpoint_.tensors().lower_bound(prefix);

@@ -20,7 +20,7 @@ Result<SliceRange> resolve(const TensorSlice& slice, const char* what, SliceRang
     return Error(ErrorCode::kUnsupported,
                  fmt::format("a slice of '{}' begins at {} {}, inside a quantisation block of {}; split at a multiple "
                              "of the block, or use an unquantised checkpoint",
-                             slice.name, what, range.begin, block));
+                             slice.name, range.begin, what, block));
   }
   return range;
 }

@@ -103,11 +103,21 @@ class LayerWalk {
       return a.dtype == b.dtype && a.scale_dtype == b.scale_dtype && a.block_rows == b.block_rows &&
              a.block_cols == b.block_cols;
     };
-    if (equal(first.gate, other.gate) && equal(first.up, other.up) && equal(first.down, other.down)) return {};
-    return Error(ErrorCode::kUnsupported,
-                 fmt::format("'{0}mlp.experts.0' and '{0}mlp.experts.{1}' are stored in different formats ({2} and {3} "
-                             "weights); the experts of a layer must be stored alike",
-                             prefix_, expert, to_string(first.gate.dtype), to_string(other.gate.dtype)));
+    const struct {
+      const char* name;
+      const QuantizedMatrix &first, &other;
+    } pairs[] = {
+        {"gate_proj", first.gate, other.gate}, {"up_proj", first.up, other.up}, {"down_proj", first.down, other.down}};
+    for (const auto& pair : pairs) {
+      if (equal(pair.first, pair.other)) continue;
+      return Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{}: the {} of '{}mlp.experts.{}' is stored in another format ({}) than that of expert 0 "
+                      "({}); the experts of a layer must be stored alike",
+                      source_.where(), pair.name, prefix_, expert, to_string(pair.other.dtype),
+                      to_string(pair.first.dtype)));
+    }
+    return {};
   }
 
   const ModelConfig& config_;

@@ -24,6 +24,8 @@ MatrixUse matrix_use(std::string_view tensor_name);
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
+  // What errors begin with, e.g. the checkpoint's directory.
+  virtual std::string where() const = 0;
   virtual bool contains(std::string_view name) const = 0;
   virtual bool contains_prefix(std::string_view prefix) const = 0;
   // A 2-D tensor of exactly this shape; an error that names it when it is missing or has another one.
