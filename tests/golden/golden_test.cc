@@ -67,6 +67,24 @@ TEST_P(Golden, EverySchedule) {
   }
 }
 
+TEST_P(Golden, PaddingAndThreadsDoNotChangeABit) {
+  LoadedCase loaded(GetParam().name, GetParam().shards);
+  LoadedCase single(GetParam().name, GetParam().shards, /*threads=*/1);
+  const auto tokens = inputs(loaded.golden());
+  std::unique_ptr<ModelRun> run = loaded.make_run();
+  std::unique_ptr<ModelRun> single_run = single.make_run();
+  ASSERT_NE(run, nullptr);
+  ASSERT_NE(single_run, nullptr);
+  const std::vector<Step> steps = make_schedule(Schedule::kMixed, lengths(tokens));
+  const auto plain = run->run(tokens, steps);
+  const auto padded = run->run(tokens, steps, /*padding=*/5);
+  const auto one_thread = single_run->run(tokens, steps);
+  for (size_t s = 0; s < plain.size(); ++s) {
+    EXPECT_TRUE(same_bits(plain[s].logits, padded[s].logits)) << "padding, sequence " << s;
+    EXPECT_TRUE(same_bits(plain[s].logits, one_thread[s].logits)) << "one thread, sequence " << s;
+  }
+}
+
 TEST_P(Golden, GreedyContinuation) {
   LoadedCase loaded(GetParam().name, GetParam().shards);
   std::unique_ptr<ModelRun> run = loaded.make_run();

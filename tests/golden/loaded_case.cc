@@ -4,11 +4,17 @@
 
 namespace lantern::golden {
 
-LoadedCase::LoadedCase(std::string_view name, int shards)
-    : golden_(load_golden_case(name)), checkpoint_(golden_, shards), device_(make_host_device(2)) {}
+LoadedCase::LoadedCase(std::string_view name, int shards, int threads)
+    : golden_(load_golden_case(name)), checkpoint_(golden_, shards), device_(make_host_device(threads)) {}
 
-std::unique_ptr<ModelRun> LoadedCase::make_run(const std::function<void(ModelConfig&)>& change,
-                                               IndexSelectParams::Mode index_mode) {
+RunOptions LoadedCase::golden_options() const {
+  RunOptions options;
+  if (golden_.rounded()) options.layouts.latent = LatentLayout::kBf16;
+  return options;
+}
+
+std::unique_ptr<ModelRun> LoadedCase::make_run(const RunOptions& options,
+                                               const std::function<void(ModelConfig&)>& change) {
   // Strict: the configs carry what published files carry, and every field of it must be known.
   auto config = load_model_config(checkpoint_.dir(), {.strict = true});
   if (!config.ok()) {
@@ -21,8 +27,7 @@ std::unique_ptr<ModelRun> LoadedCase::make_run(const std::function<void(ModelCon
     ADD_FAILURE() << golden_.name << ": " << weights.error().message();
     return nullptr;
   }
-  const KvCacheLayouts layouts{golden_.rounded() ? LatentLayout::kBf16 : LatentLayout::kF32, IndexKeyLayout::kF32};
-  auto run = ModelRun::create(*device_, std::move(config).value(), std::move(weights).value(), layouts, index_mode);
+  auto run = ModelRun::create(*device_, std::move(config).value(), std::move(weights).value(), options);
   if (!run.ok()) {
     ADD_FAILURE() << golden_.name << ": " << run.error().message();
     return nullptr;

@@ -12,13 +12,16 @@ namespace lantern::golden {
 
 class LoadedCase {
  public:
-  LoadedCase(std::string_view name, int shards);
+  explicit LoadedCase(std::string_view name, int shards = 1, int threads = 2);
 
   const GoldenCase& golden() const { return golden_; }
-  // A model that stores caches unrounded, or latents in bf16 where the golden does. `change` alters the configuration
-  // after reading, to make a known mistake. Null, with a test failure that says why, when anything is refused.
-  std::unique_ptr<ModelRun> make_run(const std::function<void(ModelConfig&)>& change = nullptr,
-                                     IndexSelectParams::Mode index_mode = IndexSelectParams::Mode::kScore);
+  // Caches that store values unrounded, or latents in bf16 where the golden rounds them so.
+  RunOptions golden_options() const;
+  // `change` alters the configuration after reading, to make a known mistake. Null, with a test failure that says why,
+  // when anything is refused.
+  std::unique_ptr<ModelRun> make_run(const RunOptions& options,
+                                     const std::function<void(ModelConfig&)>& change = nullptr);
+  std::unique_ptr<ModelRun> make_run() { return make_run(golden_options()); }
 
  private:
   GoldenCase golden_;

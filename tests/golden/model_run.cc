@@ -106,22 +106,23 @@ std::vector<Step> make_schedule(Schedule schedule, const std::vector<int32_t>& l
 ModelRun::ModelRun(Device& device, std::unique_ptr<Model> model) : model_(std::move(model)), stream_(device) {}
 
 Result<std::unique_ptr<ModelRun>> ModelRun::create(Device& device, ModelConfig config,
-                                                   std::unique_ptr<WeightStore> weights, const KvCacheLayouts& layouts,
-                                                   IndexSelectParams::Mode index_mode) {
+                                                   std::unique_ptr<WeightStore> weights,
+                                                   const RunOptions& run_options) {
   ModelOptions options;
-  options.layouts = layouts;
+  options.layouts = run_options.layouts;
   options.limits.max_tokens = kMaxTokens;
   options.limits.max_requests = kSequences;
   options.limits.max_model_len = kMaxModelLen;
   options.limits.block_size = kBlockSize;
   options.limits.num_blocks = kNumBlocks;
   options.sample_rows = kMaxTokens;
-  options.index_mode = index_mode;
+  options.index_mode = run_options.index_mode;
+  options.index_hadamard = run_options.index_hadamard;
   ASSIGN_OR_RETURN(auto model, Model::create(device, std::move(config), std::move(weights), options));
   return std::unique_ptr<ModelRun>(new ModelRun(device, std::move(model)));
 }
 
-StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens) {
+StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding) {
   token_ids_.clear();
   token_request_.clear();
   token_context_len_.clear();
@@ -142,6 +143,14 @@ StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t
     view.tokens += piece.count;
     if (piece.absorbed) view.decode_tokens += piece.count;
   }
+  // A bucket of decodes alone is padded with decodes.
+  if (view.decode_tokens == view.tokens) view.decode_tokens += padding;
+  view.tokens += padding;
+  const size_t padded = token_ids_.size() + static_cast<size_t>(padding);
+  token_ids_.resize(padded, 0);
+  token_request_.resize(padded, -1);
+  token_context_len_.resize(padded, 0);
+  slot_mapping_.resize(padded, -1);
   view.requests = static_cast<int32_t>(step.size());
   view.block_size = kBlockSize;
   view.block_table_stride = kBlocksPerSequence;
@@ -217,11 +226,11 @@ void ModelRun::capture_step(const Step& step, bool mtp, std::vector<SequenceCapt
 }
 
 std::vector<SequenceCapture> ModelRun::run(const std::vector<std::vector<int32_t>>& tokens,
-                                           const std::vector<Step>& steps) {
+                                           const std::vector<Step>& steps, int32_t padding) {
   std::vector<SequenceCapture> captures(tokens.size());
   for (SequenceCapture& capture : captures) capture.layers.resize(static_cast<size_t>(model_->config().num_layers));
   for (const Step& step : steps) {
-    const StepView view = stage(step, tokens);
+    const StepView view = stage(step, tokens, padding);
     const StepObserver watch = observer(step, 0, captures);
     model_->forward(stream_, view, borrowed(token_ids_), &watch);
     capture_step(step, false, captures);

@@ -52,6 +52,12 @@ enum class Schedule {
 std::vector<Step> make_schedule(Schedule schedule, const std::vector<int32_t>& lengths);
 const char* to_string(Schedule schedule);
 
+struct RunOptions {
+  KvCacheLayouts layouts{LatentLayout::kF32, IndexKeyLayout::kF32};
+  IndexSelectParams::Mode index_mode = IndexSelectParams::Mode::kScore;
+  bool index_hadamard = false;
+};
+
 class ModelRun {
  public:
   // The geometry is awkward on purpose: small blocks, handed out in an order that is neither ascending nor contiguous.
@@ -61,11 +67,12 @@ class ModelRun {
 
   // Errors of Model::create.
   static Result<std::unique_ptr<ModelRun>> create(Device& device, ModelConfig config,
-                                                  std::unique_ptr<WeightStore> weights, const KvCacheLayouts& layouts,
-                                                  IndexSelectParams::Mode index_mode = IndexSelectParams::Mode::kScore);
+                                                  std::unique_ptr<WeightStore> weights, const RunOptions& options);
 
   // `tokens` are the sequences' ids; every position of each is run once. Caches of earlier runs are overwritten.
-  std::vector<SequenceCapture> run(const std::vector<std::vector<int32_t>>& tokens, const std::vector<Step>& steps);
+  // `padding`: so many padded tokens (request -1, context 0, slot -1) end every step, as in a bucket that is not full.
+  std::vector<SequenceCapture> run(const std::vector<std::vector<int32_t>>& tokens, const std::vector<Step>& steps,
+                                   int32_t padding = 0);
   // The MTP layer over whole sequences: entry i of sequence s from hidden[s] row i and next_tokens[s][i]. Logits and,
   // as layers[0], what its layer did.
   std::vector<SequenceCapture> run_mtp(const std::vector<Matrix>& hidden,
@@ -79,7 +86,7 @@ class ModelRun {
  private:
   ModelRun(Device& device, std::unique_ptr<Model> model);
   // Fills the step's host arrays and returns a view of them, valid until the next call.
-  StepView stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens);
+  StepView stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding = 0);
   void capture_step(const Step& step, bool mtp, std::vector<SequenceCapture>& captures);
   StepObserver observer(const Step& step, int32_t first_layer, std::vector<SequenceCapture>& captures);
 

@@ -85,9 +85,11 @@ class Traps : public testing::TestWithParam<Trap> {};
 
 TEST_P(Traps, AreNoticed) {
   const Trap& trap = GetParam();
-  LoadedCase loaded(trap.golden, 1);
+  LoadedCase loaded(trap.golden);
   const GoldenCase& golden = loaded.golden();
-  std::unique_ptr<ModelRun> run = loaded.make_run(trap.step_in, trap.index_mode);
+  RunOptions options = loaded.golden_options();
+  options.index_mode = trap.index_mode;
+  std::unique_ptr<ModelRun> run = loaded.make_run(options, trap.step_in);
   ASSERT_NE(run, nullptr);
   const std::vector<int32_t> ids = golden.input_ids(0);
   const std::vector<std::vector<int32_t>> tokens{ids};

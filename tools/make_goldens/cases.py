@@ -326,6 +326,7 @@ def build_cases():
         noaux,
         spelled("new", 1, 1e4, real_yarn),
         mlp_types(1, 2),
+        served=True,
         **kdims
     )
     add(

@@ -15,7 +15,7 @@ import hf_run
 from cases import build_cases
 from hash_weights import dequantised_weights, hash_words, stored_tensor
 from manifest import Manifest
-from reference import TRAPS, Reference
+from reference import SERVED, TRAPS, Reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a case must offer so that rounding alone hardly changes a discrete choice in another implementation, and what the
@@ -180,6 +180,21 @@ def mtp_tensors(case, model, weights, exact_model, index, ids, got, next_token, 
     return {f"s{index}.{key}": value.contiguous() for key, value in out.items()}
 
 
+def served_tensors(case, weights, index, ids):
+    """What the caches of a serving engine make of the case, by our float64 reference (transformers rounds no cache)."""
+    keep, out = kept_positions(case, len(ids)), {}
+    for name, served in SERVED.items():
+        model = Reference(
+            case["config"], weights, case["dense_layers"], case.get("indexer_types"), torch.float64, served=served
+        )
+        result = model.forward(ids)
+        out[f"served.{name}.logits"] = result["logits"][keep].float()
+        for number, layer in enumerate(result["layers"]):
+            out[f"served.{name}.selected.{number}"] = packed(layer["selected"])
+            out[f"served.{name}.selected_gap.{number}"] = layer["selected_gap"].float()
+    return {f"s{index}.{key}": value.contiguous() for key, value in out.items()}
+
+
 def mtp_trap_margins(case, weights, ids, exact, exact_draft):
     """As trap_margins, for the draft logits: halves of eh_proj swapped, hidden state from before the last norm, and
     token i instead of token i + 1."""
@@ -241,6 +256,8 @@ def make_case(case, out_root):
             raise Unsuitable(f"greedy margin {min(clear):.1e}")
         tensors[f"s{index}.greedy"] = torch.tensor(tokens, dtype=torch.int32)
         tensors[f"s{index}.greedy_margin"] = torch.tensor(clear)
+        if case.get("served"):
+            tensors.update(served_tensors(case, weights, index, ids))
         if case.get("mtp"):
             tensors.update(mtp_tensors(case, model, weights, exact_model, index, ids, got, tokens[0], report))
             following = torch.cat([ids[1:], torch.tensor(tokens[:1])])

@@ -26,11 +26,49 @@ def correction(beta, dim, theta, original):
     return dim * math.log(original / (2 * math.pi * beta)) / (2 * math.log(theta))
 
 
+def power_of_two_scale(x):
+    return torch.exp2(torch.ceil(torch.log2(x)))
+
+
+def e4m3(x, scale):
+    """x / scale rounded to e4m3 (scales keep it within 448) and multiplied back."""
+    return (x / scale).to(torch.float32).to(torch.float8_e4m3fn).to(x.dtype) * scale
+
+
+def hadamard(dim, dtype):
+    """Orthonormal Walsh-Hadamard matrix in natural (Sylvester) order."""
+    h = torch.ones(1, 1, dtype=dtype)
+    while h.shape[0] < dim:
+        h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)], 0)
+    return h * dim**-0.5
+
+
+# What caches store in service, by the public formats: latents in bf16, or e4m3 with a scale per 128 values and bf16 rope;
+# index keys and queries in e4m3 with one scale each, rotated by a Hadamard matrix before or not.
+SERVED = {
+    "bf16": {"latent": "bf16", "index": None, "hadamard": False},
+    "fp8": {"latent": "fp8", "index": None, "hadamard": False},
+    "bf16_index_fp8": {"latent": "bf16", "index": "fp8", "hadamard": False},
+    "bf16_index_fp8_hadamard": {"latent": "bf16", "index": "fp8", "hadamard": True},
+    "fp8_index_fp8": {"latent": "fp8", "index": "fp8", "hadamard": False},
+}
+
+
 class Reference:
     """traps: names of known mistakes to make (see TRAPS). rounded: do what an engine does with bf16 or FP8 weights, see
-    hf_run.rounded_inputs."""
+    hf_run.rounded_inputs. served: what the caches round, an entry of SERVED."""
 
-    def __init__(self, config, weights, dense_layers, indexer_types=None, dtype=torch.float64, traps=(), rounded=False):
+    def __init__(
+        self,
+        config,
+        weights,
+        dense_layers,
+        indexer_types=None,
+        dtype=torch.float64,
+        traps=(),
+        rounded=False,
+        served=None,
+    ):
         self.c = config
         self.w = {name: tensor.to(dtype) for name, tensor in weights.items()}
         self.dense_layers = dense_layers
@@ -38,6 +76,7 @@ class Reference:
         self.dtype = dtype
         self.traps = set(traps)
         self.rounded = rounded
+        self.served = served or {"latent": None, "index": None, "hadamard": False}
         self.is_v2 = config["model_type"] == "deepseek_v2"
         self.index_interleaved = (config["model_type"] == "glm_moe_dsa") != ("index_rope" in self.traps)
         # transformers builds these two norms with its default eps whatever rms_norm_eps says.
@@ -100,7 +139,10 @@ class Reference:
         return (x if exact else self.bf16(x)) @ self.w[name + ".weight"].T
 
     def bf16(self, x):
-        return x.to(torch.float32).to(torch.bfloat16).to(self.dtype) if self.rounded else x
+        return self.to_bf16(x) if self.rounded else x
+
+    def to_bf16(self, x):
+        return x.to(torch.float32).to(torch.bfloat16).to(self.dtype)
 
     def select(self, prefix, x, q_resid, cos, sin, seen):
         """Boolean [T, T] selection of the indexer, and how clear it was: (k-th - next score) / largest |score|."""
@@ -118,6 +160,12 @@ class Reference:
         q, k = q.clone(), k.clone()
         q[..., first] = self.rotate(q[..., first], cos, sin, self.index_interleaved)
         k[..., first] = self.rotate(k[..., first], cos, sin, self.index_interleaved)
+        if self.served["hadamard"]:
+            rotation = hadamard(c["index_head_dim"], self.dtype)
+            q, k = q @ rotation, k @ rotation
+        if self.served["index"] == "fp8":
+            q = e4m3(q, power_of_two_scale(q.abs().amax(-1, keepdim=True).clamp(min=1e-10) / 448))
+            k = e4m3(k, power_of_two_scale(k.abs().amax(-1, keepdim=True).clamp(min=1e-4) / 448))
         dots = torch.einsum("thd,sd->ths", q, k[:, 0])
         if "index_no_relu" not in self.traps:
             dots = dots.relu()
@@ -154,6 +202,15 @@ class Reference:
         latent = self.linear(x, p + "kv_a_proj_with_mqa")
         k_rope = self.bf16(self.rotate(latent[:, None, kv_lora:], cos, sin, interleaved))
         kv = self.norm(latent[:, :kv_lora], p + "kv_a_layernorm.weight", self.latent_eps)
+        if self.served["latent"] is not None:
+            k_rope = self.to_bf16(k_rope)
+        if self.served["latent"] == "bf16":
+            kv = self.to_bf16(kv)
+        if self.served["latent"] == "fp8":
+            groups = kv.unflatten(-1, (-1, 128))
+            kv = e4m3(groups, power_of_two_scale((groups.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-4))).flatten(
+                -2
+            )
         kv = self.linear(kv, p + "kv_b_proj").unflatten(-1, (heads, nope + value))
         q = torch.cat([q[..., :nope], self.rotate(q[..., nope:], cos, sin, interleaved)], -1)
         k = torch.cat([kv[..., :nope], k_rope.expand(-1, heads, -1)], -1)
