@@ -48,6 +48,12 @@ Result<std::string> translate(std::string_view pattern) {
         }
         out += '\\';
         out += escaped;
+        // The braces of \p{L} and \x{41} are no repeat.
+        const size_t close = pattern.find('}', i);
+        if (pattern.substr(i + 1).starts_with('{') && close != std::string_view::npos) {
+          out += pattern.substr(i + 1, close - i);
+          i = close;
+        }
       } else if (escaped >= 'a') {
         out += in_class ? fmt::format("{}", items) : fmt::format("[{}]", items);
       } else if (in_class) {
