@@ -281,7 +281,7 @@ class MtpLayer(nn.Module):
     def combine(self, next_embedding, hidden):
         """Input of the layer. next_embedding[i] embeds token i+1; hidden[i] is the main model's output after its final norm
         or, when the layer is applied again, its own output at i-1 before `norm`."""
-        return self.eh_proj(torch.cat((self.enorm(next_embedding), self.hnorm(hidden)), dim=-1))
+        return self.eh_proj(torch.cat((self.enorm(next_embedding), self.hnorm(hidden)), dim=-1)).to(next_embedding.dtype)
 
 
 def run_layer(layer: DecoderLayer, x, cos, sin, mode: str):

@@ -83,6 +83,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-10, fused=True)
         self.loss = weighted_loss
         if not args.no_compile:
+            torch._dynamo.config.recompile_limit = 64  # one graph per kind of layer, stage and sequence length
             self.loss = torch.compile(weighted_loss, dynamic=False)
             self.compiled_layer = torch.compile(ours.run_layer, dynamic=False)
         else:
@@ -160,6 +161,7 @@ class Trainer:
         """Runs until `end` (seconds). schedule(progress 0..1) gives (lr of the model, lr of the indexer)."""
         batch, micro = self.args.batch[index], self.args.micro[index]
         begin, begin_tokens, begin_step = self.elapsed(), self.tokens, self.step
+        end += begin if self.args.smoke else 0.0
         self.log(f"stage {name}: {mode}, {batch} x {seq_len} tokens a step, until {end:.0f} s")
         next_report, next_eval, mark = begin + 5, begin + 100, (self.elapsed(), self.tokens)
         while self.elapsed() < end or self.step - begin_step < MIN_STEPS:
@@ -219,7 +221,7 @@ class Trainer:
         # Stages that are skipped give their time to the others.
         end = {n: (ends[n] - skipped) / (1 - skipped) * self.total for n in order}
         if args.smoke:
-            end = {n: (i + 1) * args.smoke / 4 for i, n in enumerate(order)}
+            end = dict.fromkeys(order, args.smoke / 4)  # of each stage's own time
         share = SHORT_END / DENSE_END
 
         def dense_lr(x: float) -> tuple[float, float]:
