@@ -1,10 +1,12 @@
-"""Writes tests/golden/data/tiny_score.json: log-probabilities of six texts under models/tiny by transformers.
+"""Writes tests/golden/data/tiny_score.json: log-probabilities of six texts under models/tiny.
 
-float32, CPU, eager attention; token i's value is log p(ids[i] | ids[:i]), i from 1. One text is longer than 400 tokens,
-beyond index_topk, so that the indexer decides what is seen. The file holds the CRC-32 of the weights it belongs to (all
-shards, in order of their names): a retrained model needs a new file. `error` is the largest difference to our own float64 run over the same texts, and
-`min_selected_gap` how clearly the indexer chose (see reference.py): what an implementation in other arithmetic may
-differ by follows from these two.
+Value i of a text is log p(ids[i + 1] | ids[:i + 1]), computed twice:
+  logprobs  transformers, float32 on the CPU, eager attention
+  served    our own reference in float64, rounding what Lantern rounds with its default settings: inputs of matrix
+            products and cached latents to bf16, index keys and queries to FP8 (reference.py)
+One text has more than 400 tokens, far beyond index_topk, so that the indexer decides what is seen. `agreement` says how
+far our reference without rounding is from transformers, `rounding` how far apart the two lists are; the C++ test takes
+its bounds from there. `weights_crc32` (all shards, in order of their names) tells which weights the file belongs to.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import torch
 import transformers
 
 import hf_run
-from reference import Reference
+from reference import SERVED, Reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXED_TEXTS = [
@@ -30,16 +32,15 @@ FIXED_TEXTS = [
 ]
 
 
-def eval_texts(folder):
-    """The first item of each frozen task, prompt and answer; the recall task is the long one."""
+def eval_texts(folder, tokenizer):
+    """One item of each frozen task, prompt and answer; the recall item is the shortest above 420 tokens."""
     for name in ("recall", "copysort", "toolcall"):
         with open(folder / f"{name}.jsonl", encoding="utf-8") as lines:
             items = [json.loads(line) for line in lines]
-        item = max(items, key=lambda i: len(str(i))) if name == "recall" else items[0]
-        strings = [item[key] for key in ("prompt", "answer", "completion", "target") if isinstance(item.get(key), str)]
-        if not strings:
-            raise SystemExit(f"{name}.jsonl: no prompt or answer among the fields {sorted(item)}")
-        yield "".join(strings)
+        texts = [item["prompt"] + item.get("answer", "") for item in items]
+        if name == "recall":
+            texts = sorted((t for t in texts if len(tokenizer.encode(t)) > 420), key=len)
+        yield texts[0]
 
 
 def checkpoint(folder):
@@ -50,12 +51,22 @@ def checkpoint(folder):
     return weights, crc
 
 
+def score(logits, ids):
+    return logits.double().log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
+
+
+def spread(a, b):
+    difference = (torch.cat(a) - torch.cat(b)).abs()
+    return {"mean": float(difference.mean()), "max": float(difference.max())}
+
+
 @torch.no_grad()
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models/tiny")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/golden/data/tiny_score.json")
     args = parser.parse_args()
+    transformers.logging.set_verbosity_error()
     config = json.loads((args.model / "config.json").read_text())
     weights, crc = checkpoint(args.model)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(args.model / "tokenizer.json"))
@@ -63,27 +74,26 @@ def main():
         args.model, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     dense = config.get("first_k_dense_replace", (config.get("mlp_layer_types") or []).count("dense"))
-    exact_model = Reference(config, weights, dense, config.get("indexer_types"))
-    texts, error, gap = [], 0.0, float("inf")
-    for text in FIXED_TEXTS + list(eval_texts(args.model / "eval")):
+    exact = Reference(config, weights, dense, config.get("indexer_types"))
+    served = Reference(
+        config, weights, dense, config.get("indexer_types"), rounded=True, served=SERVED["bf16_index_fp8"]
+    )
+    texts, runs = [], {"logprobs": [], "served": [], "exact": []}
+    for text in FIXED_TEXTS + list(eval_texts(args.model / "eval", tokenizer)):
         ids = torch.tensor(tokenizer.encode(text))
-        got, exact = hf_run.run_hf(model, ids), exact_model.forward(ids)
-        pick = lambda logits: logits.log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
-        scores = pick(got["logits"])
-        error = max(error, float((scores - pick(exact["logits"])).abs().max()))
-        for layer in exact["layers"]:
-            positive = layer["selected_gap"][layer["selected_gap"] > 0]
-            gap = min(gap, float(positive.min()))
-        texts.append({"text": text, "ids": ids.tolist(), "logprobs": [round(float(x), 6) for x in scores]})
+        runs["logprobs"].append(score(hf_run.run_hf(model, ids)["logits"], ids))
+        runs["served"].append(score(served.forward(ids)["logits"], ids))
+        runs["exact"].append(score(exact.forward(ids)["logits"], ids))
+        lists = {name: [round(float(x), 6) for x in runs[name][-1]] for name in ("logprobs", "served")}
+        texts.append({"text": text, "ids": ids.tolist(), **lists})
     longest = max(len(t["ids"]) for t in texts)
     assert longest > 400 and longest > config["index_topk"], f"longest text has {longest} tokens"
     result = {
         "made_by": "tools/make_goldens/score_tiny.py",
         "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
-        "run": "float32, CPU, eager",
         "weights_crc32": crc,
-        "error": error,
-        "min_selected_gap": gap,
+        "agreement": spread(runs["exact"], runs["logprobs"]),
+        "rounding": spread(runs["served"], runs["logprobs"]),
     }
     body = ",\n".join(json.dumps(t, ensure_ascii=True, separators=(",", ":")) for t in texts)
     args.out.write_text(json.dumps(result)[:-1] + ',\n"texts": [\n' + body + "\n]}\n")
