@@ -200,15 +200,22 @@ HWY_INLINE void row_nn_part(int64_t k, const float* a, const float* b, int64_t l
 template <int Vectors>
 HWY_INLINE void panel_nn(int64_t m, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
                          int64_t ldc, bool read_c, const float* c_factor) {
-  int64_t i = 0;
-  const auto factor_at = [&](int64_t row) { return c_factor != nullptr ? c_factor + row : nullptr; };
-  for (; i + kBlockRows <= m; i += kBlockRows) {
-    block_nn<kBlockRows, Vectors>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc, read_c, factor_at(i));
+  // Blocks of nearly equal height: the rows of b pass through the caches once for each.
+  for (int64_t blocks = (m + kBlockRows - 1) / kBlockRows; blocks > 0; --blocks) {
+    const int64_t rows = (m + blocks - 1) / blocks;
+    switch (rows) {
+      case 6: block_nn<6, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+      case 5: block_nn<5, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+      case 4: block_nn<4, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+      case 3: block_nn<3, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+      case 2: block_nn<2, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+      default: block_nn<1, Vectors>(k, a, lda, b, ldb, c, ldc, read_c, c_factor); break;
+    }
+    m -= rows;
+    a += rows * lda;
+    c += rows * ldc;
+    if (c_factor != nullptr) c_factor += rows;
   }
-  for (; i + 2 <= m; i += 2) {
-    block_nn<2, Vectors>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc, read_c, factor_at(i));
-  }
-  if (i < m) block_nn<1, Vectors>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc, read_c, factor_at(i));
 }
 
 void multiply_nn_impl(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
@@ -435,7 +442,9 @@ void softmax_tile_impl(int64_t rows, float* scores, const uint64_t* visible, flo
       hn::StoreU(s, df, row + j);
       row_max = hn::Max(row_max, s);
     }
-    const float new_max = std::max(max[r], hn::GetLane(hn::MaxOfLanes(df, row_max)));
+    const float tile_max = hn::GetLane(hn::MaxOfLanes(df, row_max));
+    // A NaN stays: a row that is not a number must not look like one without keys.
+    const float new_max = tile_max <= max[r] ? max[r] : tile_max;
     if (new_max == kMinusInfinity) {  // every visible score is -inf: no key has weight
       std::memset(row, 0, kTile * sizeof(float));
       factor[r] = 1.0f;

@@ -117,7 +117,7 @@ struct MlaPrefillParams {
   DevPtr<std::byte> scratch;  // mla_prefill_scratch_bytes()
   int64_t scratch_bytes = 0;
 };
-// Keys per tile of the expanded form.
+// The most keys that are expanded at once: `rows` of ExpandLatents.
 int32_t mla_prefill_key_tile();
 int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shape, int32_t rope_dim, int32_t threads);
 void mla_prefill(Stream& stream, const MlaPrefillParams& params);

@@ -24,7 +24,7 @@ void absorb_query_kernel(const AbsorbQueryParams& p, HostContext& context) {
   const int64_t out_stride = kv_b.heads * rank;
   // A unit makes one range of latent columns of one head, for all tokens.
   auto body = [&](int64_t begin, int64_t end, int) {
-    float weight[kPartRows * kPartCols];
+    alignas(64) float weight[kPartRows * kPartCols];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t h = unit / parts;
       const int64_t column = unit % parts * kPartCols;
@@ -51,7 +51,7 @@ void project_value_kernel(const ProjectValueParams& p, HostContext& context) {
   const int64_t parts = (kv_b.v_dim + kValueRows - 1) / kValueRows;
   // A unit makes up to kValueRows values of one head, for all tokens.
   auto body = [&](int64_t begin, int64_t end, int) {
-    float weight[kValueRows * kValueCols];
+    alignas(64) float weight[kValueRows * kValueCols];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t h = unit / parts;
       const int64_t value = unit % parts * kValueRows;

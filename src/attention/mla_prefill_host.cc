@@ -20,8 +20,13 @@ namespace {
 
 using host_math::kTile;
 
-// Queries of one work unit: the packed keys and values of a head serve this many.
-constexpr int32_t kQueryBlock = 128;
+// Keys that are expanded together: the weight, the queries and the outputs are read once for so many. A multiple of
+// kTile, by which they are attended to; the size changes no result.
+constexpr int32_t kExpandTile = 256;
+constexpr int32_t kTiles = kExpandTile / kTile;
+// Queries of one work unit: the packed keys and values of a head serve this many, and they stay in the second-level
+// cache with their outputs.
+constexpr int32_t kQueryBlock = 256;
 // Rows and columns of kv_b decoded at a time on the stack (32 KiB); sums of 512 columns are added in order.
 constexpr int64_t kExpandRows = 16;
 constexpr int64_t kExpandCols = 512;
@@ -29,6 +34,8 @@ constexpr int64_t kExpandCols = 512;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct WorkerScratch {
+  float* query;   // [kQueryBlock, nope_dim + rope_dim]
+  float* out;     // [kQueryBlock, v_dim]
   float* keys;    // [nope_dim, kTile], transposed
   float* values;  // [kTile, v_dim]
   float* scores;  // [kQueryBlock, kTile]
@@ -37,18 +44,20 @@ struct WorkerScratch {
 struct PrefillScratch {
   float* max;         // [heads, tokens]
   float* sum;         // [heads, tokens]
-  uint64_t* visible;  // [tokens]: keys of the current tile
+  uint64_t* visible;  // [kTiles, tokens]: keys of the current tiles
   int32_t* cursor;    // [tokens]: first entry of the selection list not yet passed
-  float* latents;     // [kTile, kv_lora_rank]
-  float* rope;        // [kTile, rope_dim]
-  float* rope_keys;   // [rope_dim, kTile], transposed
-  float* expanded;    // [kTile, heads * (nope_dim + v_dim)]
+  float* latents;     // [kExpandTile, kv_lora_rank]
+  float* rope;        // [kExpandTile, rope_dim]
+  float* rope_keys;   // [kTiles, rope_dim, kTile], transposed
+  float* expanded;    // [kExpandTile, heads * (nope_dim + v_dim)]
   std::byte* workers;
 };
 
-WorkerScratch worker_scratch(std::byte* base, const KvUpProjection& shape, int64_t* bytes) {
+WorkerScratch worker_scratch(std::byte* base, const KvUpProjection& shape, int32_t rope_dim, int64_t* bytes) {
   ScratchLayout layout(base);
   WorkerScratch s{};
+  s.query = layout.take<float>(int64_t{kQueryBlock} * (shape.nope_dim + rope_dim));
+  s.out = layout.take<float>(int64_t{kQueryBlock} * shape.v_dim);
   s.keys = layout.take<float>(int64_t{shape.nope_dim} * kTile);
   s.values = layout.take<float>(int64_t{kTile} * shape.v_dim);
   s.scores = layout.take<float>(int64_t{kQueryBlock} * kTile);
@@ -62,14 +71,14 @@ PrefillScratch prefill_scratch(std::byte* base, int32_t tokens, const KvUpProjec
   PrefillScratch s{};
   s.max = layout.take<float>(int64_t{tokens} * shape.heads);
   s.sum = layout.take<float>(int64_t{tokens} * shape.heads);
-  s.visible = layout.take<uint64_t>(tokens);
+  s.visible = layout.take<uint64_t>(int64_t{kTiles} * tokens);
   s.cursor = layout.take<int32_t>(tokens);
-  s.latents = layout.take<float>(int64_t{kTile} * shape.kv_lora_rank);
-  s.rope = layout.take<float>(int64_t{kTile} * rope_dim);
-  s.rope_keys = layout.take<float>(int64_t{kTile} * rope_dim);
-  s.expanded = layout.take<float>(int64_t{kTile} * shape.heads * (shape.nope_dim + shape.v_dim));
+  s.latents = layout.take<float>(int64_t{kExpandTile} * shape.kv_lora_rank);
+  s.rope = layout.take<float>(int64_t{kExpandTile} * rope_dim);
+  s.rope_keys = layout.take<float>(int64_t{kExpandTile} * rope_dim);
+  s.expanded = layout.take<float>(int64_t{kExpandTile} * shape.heads * (shape.nope_dim + shape.v_dim));
   int64_t worker_bytes = 0;
-  worker_scratch(nullptr, shape, &worker_bytes);
+  worker_scratch(nullptr, shape, rope_dim, &worker_bytes);
   s.workers = layout.take<std::byte>(worker_bytes * threads);
   *bytes = layout.used();
   return s;
@@ -80,7 +89,7 @@ void expand_latents(const KvUpProjection& kv_b, const float* latents, int64_t ro
   const int64_t outputs = int64_t{kv_b.heads} * (kv_b.nope_dim + kv_b.v_dim);
   const int64_t rank = kv_b.kv_lora_rank;
   auto body = [&](int64_t begin, int64_t end, int) {
-    float weight[kExpandRows * kExpandCols];
+    alignas(64) float weight[kExpandRows * kExpandCols];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit * kExpandRows;
       const int64_t count = std::min(kExpandRows, outputs - first);
@@ -111,16 +120,13 @@ class Prefill {
     int64_t bytes = 0;
     s_ = prefill_scratch(p.scratch.get(), p.step.tokens, p.kv_b, rope_, context.threads.thread_count(), &bytes);
     CHECK(bytes <= p.scratch_bytes, "mla_prefill needs {} bytes of scratch and got {}", bytes, p.scratch_bytes);
-    worker_scratch(nullptr, p.kv_b, &worker_bytes_);
+    worker_scratch(nullptr, p.kv_b, rope_, &worker_bytes_);
   }
 
   void run() {
     const int32_t tokens = p_.step.tokens;
     std::fill_n(s_.max, int64_t{tokens} * p_.heads, kMinusInfinity);
     std::fill_n(s_.sum, int64_t{tokens} * p_.heads, 0.0f);
-    std::memset(
-        p_.out.get(), 0,
-        static_cast<size_t>(tokens) * static_cast<size_t>(p_.heads) * static_cast<size_t>(value_) * sizeof(float));
     std::fill_n(s_.cursor, tokens, 0);
     for (int32_t begin = 0; begin < tokens;) {
       const int32_t request = p_.step.token_request[begin];
@@ -139,30 +145,35 @@ class Prefill {
   void attend_request(int32_t request, int32_t begin, int32_t end) {
     int32_t keys = 0;
     for (int32_t t = begin; t < end; ++t) keys = std::max(keys, p_.step.token_context_len[t]);
-    for (int32_t tile = 0; tile < keys; tile += kTile) {
-      const int32_t first = mark_visible(begin, end, tile);
+    for (int32_t base = 0; base < keys; base += kExpandTile) {
+      int32_t first = end;
+      for (int32_t i = 0; i < kTiles; ++i) first = std::min(first, mark_visible(begin, end, base, i));
       if (first == end) continue;
-      const int32_t count = std::min(kTile, keys - tile);
-      load_tile(request, tile, count);
+      const int32_t count = std::min(kExpandTile, keys - base);
+      load_keys(request, base, count);
       const int32_t blocks = (end - first + kQueryBlock - 1) / kQueryBlock;
       auto body = [&, this](int64_t unit_begin, int64_t unit_end, int worker) {
         for (int64_t unit = unit_begin; unit < unit_end; ++unit) {
+          const auto h = static_cast<int32_t>(unit / blocks);
           const auto query = static_cast<int32_t>(first + unit % blocks * kQueryBlock);
-          attend(static_cast<int32_t>(unit / blocks), query, std::min(end, query + kQueryBlock), count, worker);
+          attend_keys(h, query, std::min(end, query + kQueryBlock), count, worker);
         }
       };
       context_.threads.parallel_for(int64_t{p_.heads} * blocks, 1, std::ref(body));
     }
   }
 
-  // Fills visible[begin..end) for the keys [tile, tile + kTile) and returns the first query that sees any.
-  int32_t mark_visible(int32_t begin, int32_t end, int32_t tile) {
+  uint64_t* visible(int32_t tile) const { return s_.visible + int64_t{tile} * p_.step.tokens; }
+
+  // Says for the tokens [begin, end) which keys of tile i from `base` on they see; returns the first that sees any.
+  int32_t mark_visible(int32_t begin, int32_t end, int32_t base, int32_t i) {
+    const int32_t tile = base + i * kTile;
     int32_t first = end;
     for (int32_t t = begin; t < end; ++t) {
       const int32_t prefix = std::clamp(p_.step.token_context_len[t] - tile, 0, kTile);
       uint64_t bits = prefix == kTile ? ~uint64_t{0} : (uint64_t{1} << prefix) - 1;
       if (p_.selection.counts) bits &= selected(t, tile);
-      s_.visible[t] = bits;
+      visible(i)[t] = bits;
       if (bits != 0 && first == end) first = t;
     }
     return first;
@@ -181,20 +192,24 @@ class Prefill {
     return bits;
   }
 
-  // Decodes and expands the keys [tile, tile + count) of a request.
-  void load_tile(int32_t request, int32_t tile, int32_t count) {
+  // Decodes and expands the keys [base, base + count) of a request.
+  void load_keys(int32_t request, int32_t base, int32_t count) {
     const int32_t block_size = p_.step.block_size;
     const int32_t* table = p_.step.block_table.get() + int64_t{request} * p_.step.block_table_stride;
-    const std::byte* rows[kTile];
+    const std::byte* rows[kExpandTile] = {};
     for (int32_t j = 0; j < count; ++j) {
-      const int32_t position = tile + j;
+      const int32_t position = base + j;
       const int64_t slot = int64_t{table[position / block_size]} * block_size + position % block_size;
       rows[j] = p_.cache.data.get() + slot * p_.cache.row_bytes;
     }
     host_math::decode_latent_rows(p_.cache.layout, rows, count, p_.cache.kv_lora_rank, rope_, s_.latents,
                                   p_.cache.kv_lora_rank, s_.rope, rope_);
-    if (count < kTile) std::fill_n(s_.rope_keys, int64_t{rope_} * kTile, 0.0f);
-    host_math::transpose(count, rope_, s_.rope, rope_, s_.rope_keys, kTile);
+    for (int32_t i = 0; i * kTile < count; ++i) {
+      const int32_t keys = std::min(kTile, count - i * kTile);
+      float* transposed = rope_keys(i);
+      if (keys < kTile) std::fill_n(transposed, int64_t{rope_} * kTile, 0.0f);
+      host_math::transpose(keys, rope_, s_.rope + int64_t{i} * kTile * rope_, rope_, transposed, kTile);
+    }
     if (p_.expand != nullptr) {
       p_.expand(p_.kv_b, s_.latents, count, s_.expanded, p_.expand_scratch.get(), p_.expand_scratch_bytes, context_);
     } else {
@@ -202,9 +217,37 @@ class Prefill {
     }
   }
 
-  void attend(int32_t h, int32_t begin, int32_t end, int32_t count, int worker) const {
-    const WorkerScratch w = worker_scratch(s_.workers + worker * worker_bytes_, p_.kv_b, nullptr);
-    const float* head = s_.expanded + int64_t{h} * (nope_ + value_);
+  float* rope_keys(int32_t tile) const { return s_.rope_keys + int64_t{tile} * rope_ * kTile; }
+
+  // Takes the loaded keys into the results of head h for the tokens [begin, end). Queries and results are copied to
+  // where they lie together: rows far apart cost a cache and a page miss for each tile.
+  void attend_keys(int32_t h, int32_t begin, int32_t end, int32_t count, int worker) const {
+    const WorkerScratch w = worker_scratch(s_.workers + worker * worker_bytes_, p_.kv_b, rope_, nullptr);
+    const int32_t width = nope_ + rope_;
+    for (int32_t t = begin; t < end; ++t) {
+      std::memcpy(w.query + int64_t{t - begin} * width, p_.q.get() + t * p_.q_token_stride + h * p_.q_head_stride,
+                  static_cast<size_t>(width) * sizeof(float));
+      float* out = w.out + int64_t{t - begin} * value_;
+      if (s_.max[int64_t{h} * p_.step.tokens + t] == kMinusInfinity) {
+        std::fill_n(out, value_, 0.0f);  // nothing yet: the output holds what was there before
+      } else {
+        std::memcpy(out, out_row(t, h), static_cast<size_t>(value_) * sizeof(float));
+      }
+    }
+    for (int32_t i = 0; i * kTile < count; ++i) {
+      int32_t first = begin;
+      while (first < end && visible(i)[first] == 0) ++first;
+      if (first < end) attend_tile(w, h, first, end, first - begin, i, std::min(kTile, count - i * kTile));
+    }
+    for (int32_t t = begin; t < end; ++t) {
+      std::memcpy(out_row(t, h), w.out + int64_t{t - begin} * value_, static_cast<size_t>(value_) * sizeof(float));
+    }
+  }
+
+  // Tile i, of `count` keys, for the tokens [begin, end), whose copies start at row `row`.
+  void attend_tile(const WorkerScratch& w, int32_t h, int32_t begin, int32_t end, int32_t row, int32_t i,
+                   int32_t count) const {
+    const float* head = s_.expanded + i * kTile * expanded_stride_ + int64_t{h} * (nope_ + value_);
     if (count < kTile) std::fill_n(w.keys, int64_t{nope_} * kTile, 0.0f);
     host_math::transpose(count, nope_, head, expanded_stride_, w.keys, kTile);
     for (int32_t j = 0; j < count; ++j) {
@@ -212,24 +255,30 @@ class Prefill {
                   static_cast<size_t>(value_) * sizeof(float));
     }
     const int32_t queries = end - begin;
-    const float* q = p_.q.get() + begin * p_.q_token_stride + h * p_.q_head_stride;
+    const int64_t width = nope_ + rope_;
+    const float* q = w.query + row * width;
     const int64_t state = int64_t{h} * p_.step.tokens + begin;
     float factor[kQueryBlock];
-    host_math::multiply_nn(queries, kTile, nope_, q, p_.q_token_stride, w.keys, kTile, w.scores, kTile, false);
-    host_math::multiply_nn(queries, kTile, rope_, q + nope_, p_.q_token_stride, s_.rope_keys, kTile, w.scores, kTile,
-                           true);
-    host_math::softmax_tile(queries, w.scores, s_.visible + begin, p_.scale, s_.max + state, s_.sum + state, factor);
-    host_math::multiply_nn(queries, value_, count, w.scores, kTile, w.values, value_,
-                           p_.out.get() + (int64_t{begin} * p_.heads + h) * value_, int64_t{p_.heads} * value_, true,
-                           factor);
+    host_math::multiply_nn(queries, kTile, nope_, q, width, w.keys, kTile, w.scores, kTile, false);
+    host_math::multiply_nn(queries, kTile, rope_, q + nope_, width, rope_keys(i), kTile, w.scores, kTile, true);
+    host_math::softmax_tile(queries, w.scores, visible(i) + begin, p_.scale, s_.max + state, s_.sum + state, factor);
+    host_math::multiply_nn(queries, value_, count, w.scores, kTile, w.values, value_, w.out + int64_t{row} * value_,
+                           value_, true, factor);
   }
+
+  float* out_row(int32_t t, int32_t h) const { return p_.out.get() + (int64_t{t} * p_.heads + h) * value_; }
 
   void finish(int64_t row) {
     const int64_t t = row / p_.heads;
     const int64_t h = row % p_.heads;
     const int64_t state = h * p_.step.tokens + t;
     const float sum = s_.sum[state];
-    if (sum != 0.0f) host_math::scale(value_, p_.out.get() + row * value_, 1.0f / sum);
+    float* out = p_.out.get() + row * value_;
+    if (sum == 0.0f) {
+      std::fill_n(out, value_, 0.0f);
+    } else {
+      host_math::scale(value_, out, 1.0f / sum);
+    }
     if (p_.lse) p_.lse[row] = sum == 0.0f ? kMinusInfinity : s_.max[state] + std::log(sum);
   }
 
@@ -250,7 +299,7 @@ void mla_prefill_kernel(const MlaPrefillParams& p, HostContext& context) {
 
 }  // namespace
 
-int32_t mla_prefill_key_tile() { return kTile; }
+int32_t mla_prefill_key_tile() { return kExpandTile; }
 
 int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shape, int32_t rope_dim, int32_t threads) {
   int64_t bytes = 0;
