@@ -154,54 +154,47 @@ void store_outputs(const LinearParams& params, const float* sums, int64_t width,
 
 // ---- FP8 -> A tiles.
 
+// The bytes of the bf16 values of the codes 0..127, in two registers each.
 struct E4m3Tables {
-  __m512i high, subnormal_high, subnormal_low;
+  __m512i high[2], low[2];
 };
 
-// High bytes of the bf16 values by sign and upper exponent bits; both bytes of subnormals (0..7) and NaN (15) by the
-// lower four bits.
 E4m3Tables e4m3_tables() {
-  alignas(16) uint8_t high[16], subnormal_high[16] = {}, subnormal_low[16] = {};
-  constexpr uint16_t kSubnormal[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
-  for (unsigned i = 0; i < 16; ++i) high[i] = static_cast<uint8_t>(((i & 8u) << 4) | (60u + (i & 7u)));
-  for (unsigned i = 0; i < 8; ++i) {
-    subnormal_high[i] = static_cast<uint8_t>(kSubnormal[i] >> 8);
-    subnormal_low[i] = static_cast<uint8_t>(kSubnormal[i] & 0xffu);
+  alignas(64) uint8_t high[128], low[128];
+  for (unsigned code = 0; code < 128; ++code) {
+    const uint16_t bits = to_bf16(to_float(e4m3_t{static_cast<uint8_t>(code)})).bits;  // exact
+    high[code] = static_cast<uint8_t>(bits >> 8);
+    low[code] = static_cast<uint8_t>(bits & 0xffu);
   }
-  subnormal_high[15] = 0x7f;
-  subnormal_low[15] = 0xc0;
-  const auto broadcast = [](const uint8_t* table) {
-    return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
-  };
-  return {broadcast(high), broadcast(subnormal_high), broadcast(subnormal_low)};
+  return {{_mm512_load_si512(high), _mm512_load_si512(high + 64)},
+          {_mm512_load_si512(low), _mm512_load_si512(low + 64)}};
 }
 
-// 64 codes to 2 x 32 bf16, in the order of fp8_pair_order().
+// table[index & 127] for every byte. In assembly because it is the one AVX512_VBMI instruction here.
+inline __m512i look_up(__m512i index, const __m512i (&table)[2]) {
+  asm("vpermi2b %2, %1, %0" : "+v"(index) : "v"(table[0]), "v"(table[1]));
+  return index;
+}
+
+// 64 codes to 2 x 32 bf16, in the order of fp8_pair_order(). Subnormals and NaN take no branch: a test in this loop
+// costs more than the look-ups.
 inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, std::byte* second) {
-  const __m512i low_nibble = _mm512_set1_epi8(0x0f);
-  __m512i high = _mm512_shuffle_epi8(tables.high, _mm512_and_si512(_mm512_srli_epi16(x, 4), low_nibble));
-  __m512i low = _mm512_andnot_si512(low_nibble, _mm512_slli_epi16(x, 4));
-  // Magnitudes 0..7 are subnormal, 0x7f is NaN: after + 1 in seven bits these are 1..8 and 0.
-  const __m512i next = _mm512_and_si512(_mm512_add_epi8(x, _mm512_set1_epi8(1)), _mm512_set1_epi8(0x7f));
-  const __mmask64 rare = _mm512_cmple_epu8_mask(next, _mm512_set1_epi8(8));
-  if (rare != 0) {
-    const __m512i index = _mm512_and_si512(x, low_nibble);
-    const __m512i sign = _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0x80)));
-    high = _mm512_mask_blend_epi8(rare, high, _mm512_or_si512(sign, _mm512_shuffle_epi8(tables.subnormal_high, index)));
-    low = _mm512_mask_shuffle_epi8(low, rare, tables.subnormal_low, index);
-  }
+  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+  const __m512i low = look_up(x, tables.low);
+  const __m512i high = _mm512_ternarylogic_epi64(look_up(x, tables.high), x, sign, 0xf8);  // high | (x & sign)
   _mm512_store_si512(first, _mm512_unpacklo_epi8(low, high));
   _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
 }
 
-// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on. ahead() with each row.
+// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on. ahead() with every 8 rows.
 template <class Ahead>
 inline void widen_chunk(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t col, int64_t cols,
                         const E4m3Tables& tables, std::byte* target, Ahead ahead) {
   const std::byte* source = weight + col;
   if (col + kChunk <= cols) {
+#pragma GCC unroll 4
     for (int64_t row = 0; row < rows; ++row) {
-      ahead();
+      if (row % 8 == 0) ahead();
       widen_e4m3(_mm512_loadu_si512(source + row * row_bytes), tables, target + row * 64,
                  target + kTileBytes + row * 64);
     }
@@ -260,59 +253,43 @@ void copy_tail(const Product& p, int64_t out, int64_t rows, std::byte* tile) {
 class Prefetch {
  public:
   Prefetch(const Product& p, int64_t out_begin, int64_t out_end, int64_t row_length)
-      : next_(p.row(out_begin)), row_bytes_(p.row_bytes), row_length_(row_length), outputs_left_(out_end - out_begin) {
-    start_outputs();
-    lines(kDistance / 64);
+      : row_bytes_(p.row_bytes), outputs_left_(out_end - out_begin), at_(p.row(out_begin)) {
+    const int64_t lines = (row_length + 63) / 64;
+    segments_ = (lines + kMostSegmentLines - 1) / kMostSegmentLines;
+    segment_lines_ = (lines + segments_ - 1) / segments_;
+    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
+    ahead(kDistance / 64);
   }
 
-  inline void line() {
-    if (at_ >= segment_end_ && !advance()) return;
-    __builtin_prefetch(at_, 0, 2);
-    at_ += 64;
-  }
-  inline void lines(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) line();
+  // As many lines as were used meanwhile.
+  inline void ahead(int64_t lines) {
+    for (credit_ += lines; credit_ >= segment_lines_; credit_ -= segment_lines_) {
+      if (outputs_left_ == 0) return;
+      for (int64_t i = 0; i < segment_lines_; ++i) __builtin_prefetch(at_ + i * 64, 0, 2);
+      at_ += row_bytes_;
+      if (++row_ == rows_) next_segment();
+    }
   }
 
  private:
   static constexpr int64_t kDistance = 96 << 10;
-  static constexpr int64_t kSegment = 512;
+  static constexpr int64_t kMostSegmentLines = 8;
 
-  void start_outputs() {
-    base_ = next_;
-    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
+  void next_segment() {
+    row_ = 0;
+    at_ += segment_lines_ * 64 - rows_ * row_bytes_;
+    if (++segment_ < segments_) return;
+    segment_ = 0;
+    at_ += rows_ * row_bytes_ - segments_ * segment_lines_ * 64;
     outputs_left_ -= rows_;
-    next_ += rows_ * row_bytes_;
-    row_ = column_ = 0;
-    start_segment();
-  }
-  void start_segment() {
-    at_ = base_ + row_ * row_bytes_ + column_;
-    segment_end_ = at_ + (row_length_ - column_ < kSegment ? row_length_ - column_ : kSegment);
-  }
-  bool advance() {
-    if (++row_ == rows_) {
-      row_ = 0;
-      column_ += kSegment;
-      if (column_ >= row_length_) {
-        if (outputs_left_ == 0) {
-          row_ = rows_ - 1;
-          return false;
-        }
-        start_outputs();
-        return true;
-      }
-    }
-    start_segment();
-    return true;
+    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
   }
 
-  const std::byte* next_;
-  const std::byte* base_ = nullptr;
-  const std::byte* at_ = nullptr;
-  const std::byte* segment_end_ = nullptr;
-  int64_t row_bytes_, row_length_, outputs_left_;
-  int64_t rows_ = 0, row_ = 0, column_ = 0;
+  const int64_t row_bytes_;
+  int64_t outputs_left_;  // those of at_ included
+  const std::byte* at_;
+  int64_t segments_, segment_lines_, rows_;
+  int64_t segment_ = 0, row_ = 0, credit_ = 0;
 };
 
 // One or two groups of rows: every weight is used once, from memory, for all of x.
@@ -321,7 +298,7 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
   alignas(64) float sums[4][256];
   const int64_t groups = p.panel.groups();
   const int64_t steps = p.cols / 32;
-  Prefetch ahead(p, out_begin, out_end, p.cols * 2);
+  Prefetch prefetch(p, out_begin, out_end, p.cols * 2);
   TileConfig config;
   for (int64_t out = out_begin; out < out_end; out += 32) {
     const OutputPair pair = output_pair(out, out_end);
@@ -336,7 +313,7 @@ void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) 
                .b_stride = p.width * 4,
                .b_step = p.tile_b};
     zero(two_a, groups == 2);
-    accumulate(o, steps, two_a, groups == 2, [&] { ahead.lines(32); });
+    accumulate(o, steps, two_a, groups == 2, [&] { prefetch.ahead(32); });
     if (steps * 32 < p.cols) {
       copy_tail(p, out, pair.rows[0], tail[0]);
       copy_tail(p, out + 16, pair.rows[1], tail[1]);
@@ -386,7 +363,7 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const int64_t groups = p.panel.groups();
   const int64_t step = block_cols(w);
   const int64_t floats = 16 * p.width;
-  Prefetch ahead(p, out_begin, out_end, p.cols);
+  Prefetch prefetch(p, out_begin, out_end, p.cols);
   TileConfig config;
   for (int64_t out = out_begin; out < out_end; out += 32) {
     const OutputPair pair = output_pair(out, out_end);
@@ -396,9 +373,9 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
       for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
     }
     const auto widen = [&](int64_t col, int turn) {
-      const auto line = [&] { ahead.line(); };
-      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0], line);
-      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1], line);
+      const auto fetch = [&] { prefetch.ahead(8); };
+      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0], fetch);
+      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1], fetch);
     };
     const auto take_up = [&](int64_t col) {
       for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {

@@ -25,6 +25,7 @@ const char* ask_amx_bf16() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) {
     return "the CPU has no AMX-BF16";
   }
+  if (!__builtin_cpu_supports("avx512vbmi")) return "the CPU has no AVX512_VBMI, which widens FP8 weights";
   // Linux gives tile registers on request only, to the whole process (Documentation/arch/x86/xstate.rst).
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
