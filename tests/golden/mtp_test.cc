@@ -59,7 +59,7 @@ TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Mtp, testing::Values("v3", "v32"),
+INSTANTIATE_TEST_SUITE_P(Cases, Mtp, testing::Values("v3", "v32", "glm5", "glm47f"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -254,8 +254,9 @@ def build_cases():
         ONE_GROUP,
         spelled("new", 1, 1e6),
         mlp_types(1, 4),
-        {"indexer_types": ["full", "shared", "full", "shared"]},
+        {"indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 1},
         indexer_types=["full", "shared", "full", "shared"],
+        mtp=True,
     )
     add(
         "glm47f",
@@ -265,6 +266,8 @@ def build_cases():
         ONE_GROUP,
         spelled("new", 1, 1e6),
         mlp_types(1, 4),
+        {"num_nextn_predict_layers": 1},
+        mtp=True,
     )
     # L0 1024 puts the step of beta 1/1 between pairs 1 and 2, where 32/1 would ramp from pair 0.
     add(
