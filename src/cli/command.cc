@@ -78,7 +78,8 @@ const std::vector<Command>& commands() {
        .example = "lantern tokenize --text \"Hello, world\"",
        .run = &run_tokenize},
       {.name = "inspect",
-       .summary = "What a checkpoint is: architecture, parameters, types, memory",
+       .summary =
+           "What a checkpoint or a built-in shape (glm47-flash, ...) is: architecture, parameters, types, memory",
        .positional = "MODEL",
        .settings = {{"strict-config"}, {"json"}},
        .example = "lantern inspect models/tiny",
@@ -87,7 +88,7 @@ const std::vector<Command>& commands() {
        .summary = "Write a copy of a checkpoint with FP8 weights in 128x128 blocks",
        .settings = {{"model"},
                     {"output", std::nullopt, "Folder to write the new checkpoint to; must not exist"},
-                    {"strict-config"},
+                    {"threads"},
                     {"json"},
                     {"quiet"}},
        .exactly_one_of = {"output"},

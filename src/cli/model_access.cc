@@ -29,6 +29,10 @@ std::optional<fs::path> default_model_above(fs::path from) {
 
 Result<fs::path> model_dir(const Values& values) {
   if (!values.text("model").empty()) return fs::path(values.text("model"));
+  return default_model_dir();
+}
+
+Result<fs::path> default_model_dir() {
   std::error_code ignored;
   for (const fs::path& start : {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path(ignored)}) {
     if (auto found = default_model_above(start)) return fs::proximate(*found, ignored);

@@ -14,8 +14,10 @@
 
 namespace lantern::cli {
 
-// --model, or models/tiny of the checkout that the executable was built in, or of the current folder or one above it.
-// Errors: neither exists.
+// models/tiny of the checkout that the executable was built in, or of the current folder or one above it. Errors:
+// neither exists.
+Result<std::filesystem::path> default_model_dir();
+// --model, or the default.
 Result<std::filesystem::path> model_dir(const Values& values);
 
 struct LoadedModel {
