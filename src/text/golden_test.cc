@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                                          Case{"glm", "all"}, Case{"glm", "none"}, Case{"glm", "not_special"},
                                          Case{"gpt2", "all"}, Case{"gpt2", "none"}, Case{"other", "all"},
                                          Case{"other", "none"}, Case{"other", "not_special"}, Case{"kimi", "all"},
-                                         Case{"kimi", "none"}, Case{"tiny", "all"}),
+                                         Case{"kimi", "none"}, Case{"random", "all"}, Case{"tiny", "all"}),
                          [](const auto& test) { return std::string(test.param.tokenizer) + "_" + test.param.mode; });
 
 class DecodeGolden : public testing::TestWithParam<const char*> {};
@@ -127,7 +127,7 @@ TEST_P(DecodeGolden, TextEqualsTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DecodeGolden, testing::Values("v3", "v2", "glm", "gpt2", "other"),
+INSTANTIATE_TEST_SUITE_P(All, DecodeGolden, testing::Values("v3", "v2", "glm", "gpt2", "other", "random"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -141,6 +141,32 @@ def make_other():
     return tok, {}
 
 
+def make_random():
+    """Merges in an order that no training gives: the same token by several pairs, long ones before short ones."""
+    rng = random.Random(2)
+    alphabet = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    texts = ["".join(piece for piece, _ in alphabet.pre_tokenize_str(t)) for t in corpus.SENTENCES]
+    vocab = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = {}
+    while len(merges) < 4000:
+        text = rng.choice(texts)
+        size = rng.randint(2, 6)
+        if len(text) < size:
+            continue
+        begin = rng.randrange(len(text) - size + 1)
+        cut = begin + rng.randint(1, size - 1)
+        left, right = text[begin:cut], text[cut:begin + size]
+        if left in vocab and right in vocab:
+            vocab.setdefault(left + right, len(vocab))
+            merges[left, right] = None
+    pairs = list(merges)
+    rng.shuffle(pairs)
+    tok = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
+    tok.pre_tokenizer = pre_tokenizers.Sequence(isolated([r"[^\n]{1,40}"]) + [pre_tokenizers.ByteLevel(**BYTE_LEVEL)])
+    tok.decoder = decoders.ByteLevel()
+    return tok, {}
+
+
 def hash_ids(ids):
     value = 0x811C9DC5
     for byte in struct.pack(f"<{len(ids)}i", *ids):
@@ -166,7 +192,8 @@ def main():
     (out / "fragments.json").write_text(json.dumps(fragments, ensure_ascii=True, indent=0) + "\n", "utf-8")
     texts = [corpus.make_string(i, fragments).decode("utf-8", "replace") for i in range(corpus.NUM_STRINGS)]
 
-    for name, make in [("v3", make_v3), ("v2", make_v2), ("glm", make_glm), ("gpt2", make_gpt2), ("other", make_other)]:
+    for name, make in [("v3", make_v3), ("v2", make_v2), ("glm", make_glm), ("gpt2", make_gpt2), ("other", make_other),
+                       ("random", make_random)]:
         tok, config = make()
         folder = out / "tokenizers" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -185,6 +212,8 @@ def main():
                  "none": lambda t: none.encode(t, add_special_tokens=False).ids}
         if name in ("glm", "other"):
             modes["not_special"] = lambda t: not_special.encode(t, add_special_tokens=False).ids
+        if name == "random":  # no added tokens: the two modes are one
+            modes.pop("none")
         write_goldens(golden, name, modes, texts)
         decoded = [full.decode(full.encode(t, add_special_tokens=False).ids, skip_special_tokens=True) for t in texts]
         (golden / f"{name}.decoded.hash").write_bytes(struct.pack(
