@@ -136,7 +136,7 @@ TEST(Fixed, SubViewsAreCheckedAtBothEnds) {
   EXPECT_EQ(all.sub(3, 4).data(), memory + 3);
   EXPECT_EQ(all.sub(3, 4).size(), 4);
   EXPECT_TRUE(all.sub(10, 0).empty());
-  EXPECT_DEATH((void)all.sub(3, 8), "view \\[3, 11\\) of a buffer of 10");
+  EXPECT_DEATH((void)all.sub(3, 8), "view of 8 elements from 3 of a buffer of 10");
   EXPECT_DEATH((void)all.sub(-1, 2), "view");
   EXPECT_DEATH((void)all.sub(0, -1), "view");
   EXPECT_DEATH((void)all.sub(11, 0), "view");

@@ -26,8 +26,8 @@ class Fixed {
   bool empty() const { return size_ == 0; }
   // Elements [begin, begin + count): still fixed, still contiguous.
   Fixed sub(int64_t begin, int64_t count) const {
-    CHECK(begin >= 0 && count >= 0 && begin <= size_ - count, "view [{}, {}) of a buffer of {}", begin, begin + count,
-          size_);
+    CHECK(begin >= 0 && count >= 0 && begin <= size_ - count, "a view of {} elements from {} of a buffer of {}", count,
+          begin, size_);
     return Fixed(data_ + begin, count);
   }
   // The device address. On the host device it may be dereferenced.

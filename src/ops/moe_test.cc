@@ -168,7 +168,7 @@ TEST(Moe, EqualsTheFormulaWithPaddedTokensAndUnusedExperts) {
     auto weights = random_normal(4, tokens * k);
     if (tokens > 1) {
       std::fill_n(ids.begin() + k, k, -1);   // token 1 is padding
-      ids[static_cast<size_t>(2 * k)] = -1;  // and one choice of token 2 is missing
+      ids[2 * static_cast<size_t>(k)] = -1;  // and one choice of token 2 is missing
     }
     const auto y = moe_case.run(x, before, ids, weights, k);
     for (int64_t t = 0; t < tokens; ++t) {

@@ -62,6 +62,7 @@ std::vector<int64_t> histogram(const std::vector<float>& logits, const SamplingS
 // The distribution in double, by sorting and renormalising after every filter.
 std::vector<double> reference(const std::vector<float>& logits, const SamplingSettings& s) {
   std::vector<std::pair<double, size_t>> order;
+  order.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) order.emplace_back(-double{logits[i]} / double{s.temperature}, i);
   std::sort(order.begin(), order.end());
   std::vector<double> p(order.size());
@@ -349,7 +350,8 @@ TEST(Logprobs, EqualDoubleAndListTheMostLikelyInOrder) {
     }
     std::vector<int32_t> order(kVocab);
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
     for (size_t j = 0; j < kTop; ++j) {
       EXPECT_EQ(listed.top_tokens[r * kTop + j], order[j]);
       EXPECT_NEAR(listed.top_logprobs[r * kTop + j], double{row[order[j]]} - std::log(sum), 3e-6);
