@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "attention/cache_layout.h"
 #include "attention/step_view.h"
@@ -97,7 +98,9 @@ using ExpandLatents = void (*)(const KvUpProjection& kv_b, const float* latents,
                                std::byte* scratch, int64_t scratch_bytes, HostContext& context);
 
 // The expanded form: out[t, h, :] = sum_s softmax_s(scale * (q_nope . W_UK[h] c_s + q_rope . k_pe_s)) W_UV[h] c_s.
-// Keys are expanded tile by tile for each request; a tile that a chunk shares is expanded once.
+// Keys are expanded tile by tile for each request; a tile that a chunk shares is expanded once. The products are in
+// float; on hosts with matrix units, unless the cache is f32, they are sums of three products of bf16 pieces, right to
+// about 2^-16 of a product's size.
 struct MlaPrefillParams {
   StepView step;  // tokens of prefills only; tokens of one request are adjacent and in order
   DevPtr<const float>
@@ -121,5 +124,8 @@ struct MlaPrefillParams {
 int32_t mla_prefill_key_tile();
 int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shape, int32_t rope_dim, int32_t threads);
 void mla_prefill(Stream& stream, const MlaPrefillParams& params);
+
+// What this machine runs for a cache that is not f32: "amx_bf16x3" or "highway", with the instruction set.
+std::string mla_host_implementation();
 
 }  // namespace lantern

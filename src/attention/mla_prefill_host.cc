@@ -3,10 +3,13 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <string>
 
+#include "attention/host_amx.h"
 #include "attention/host_math.h"
 #include "attention/kv_up_projection.h"
 #include "attention/mla.h"
+#include "attention/prefill_tile.h"
 #include "attention/scratch_layout.h"
 #include "base/check.h"
 
@@ -24,45 +27,28 @@ using host_math::kTile;
 // kTile, by which they are attended to; the size changes no result.
 constexpr int32_t kExpandTile = 256;
 constexpr int32_t kTiles = kExpandTile / kTile;
-// Queries of one work unit: the packed keys and values of a head serve this many, and they stay in the second-level
-// cache with their outputs.
-constexpr int32_t kQueryBlock = 256;
+// Queries of one work unit: the packed keys and values of a head serve this many.
+constexpr int32_t kQueryBlock = PrefillWorker::kQueryBlock;
 // Rows and columns of kv_b decoded at a time on the stack (32 KiB); sums of 512 columns are added in order.
 constexpr int64_t kExpandRows = 16;
 constexpr int64_t kExpandCols = 512;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-struct WorkerScratch {
-  float* query;   // [kQueryBlock, nope_dim + rope_dim]
-  float* out;     // [kQueryBlock, v_dim]
-  float* keys;    // [nope_dim, kTile], transposed
-  float* values;  // [kTile, v_dim]
-  float* scores;  // [kQueryBlock, kTile]
-};
-
 struct PrefillScratch {
   float* max;         // [heads, tokens]
   float* sum;         // [heads, tokens]
   uint64_t* visible;  // [kTiles, tokens]: keys of the current tiles
   int32_t* cursor;    // [tokens]: first entry of the selection list not yet passed
+  uint8_t* finished;  // [heads, tokens]: the output is final
   float* latents;     // [kExpandTile, kv_lora_rank]
   float* rope;        // [kExpandTile, rope_dim]
-  float* rope_keys;   // [kTiles, rope_dim, kTile], transposed
   float* expanded;    // [kExpandTile, heads * (nope_dim + v_dim)]
   std::byte* workers;
 };
 
-WorkerScratch worker_scratch(std::byte* base, const KvUpProjection& shape, int32_t rope_dim, int64_t* bytes) {
-  ScratchLayout layout(base);
-  WorkerScratch s{};
-  s.query = layout.take<float>(int64_t{kQueryBlock} * (shape.nope_dim + rope_dim));
-  s.out = layout.take<float>(int64_t{kQueryBlock} * shape.v_dim);
-  s.keys = layout.take<float>(int64_t{shape.nope_dim} * kTile);
-  s.values = layout.take<float>(int64_t{kTile} * shape.v_dim);
-  s.scores = layout.take<float>(int64_t{kQueryBlock} * kTile);
-  if (bytes != nullptr) *bytes = layout.used();
-  return s;
+PrefillShape tile_shape(const KvUpProjection& shape, int32_t rope_dim) {
+  return {.nope_dim = shape.nope_dim, .rope_dim = rope_dim, .v_dim = shape.v_dim};
 }
 
 PrefillScratch prefill_scratch(std::byte* base, int32_t tokens, const KvUpProjection& shape, int32_t rope_dim,
@@ -73,13 +59,11 @@ PrefillScratch prefill_scratch(std::byte* base, int32_t tokens, const KvUpProjec
   s.sum = layout.take<float>(int64_t{tokens} * shape.heads);
   s.visible = layout.take<uint64_t>(int64_t{kTiles} * tokens);
   s.cursor = layout.take<int32_t>(tokens);
+  s.finished = layout.take<uint8_t>(int64_t{tokens} * shape.heads);
   s.latents = layout.take<float>(int64_t{kExpandTile} * shape.kv_lora_rank);
   s.rope = layout.take<float>(int64_t{kExpandTile} * rope_dim);
-  s.rope_keys = layout.take<float>(int64_t{kExpandTile} * rope_dim);
   s.expanded = layout.take<float>(int64_t{kExpandTile} * shape.heads * (shape.nope_dim + shape.v_dim));
-  int64_t worker_bytes = 0;
-  worker_scratch(nullptr, shape, rope_dim, &worker_bytes);
-  s.workers = layout.take<std::byte>(worker_bytes * threads);
+  s.workers = layout.take<std::byte>(PrefillWorker::scratch_bytes(tile_shape(shape, rope_dim)) * threads);
   *bytes = layout.used();
   return s;
 }
@@ -112,7 +96,8 @@ class Prefill {
         nope_(p.kv_b.nope_dim),
         rope_(p.cache.rope_dim),
         value_(p.kv_b.v_dim),
-        expanded_stride_(int64_t{p.heads} * (nope_ + value_)) {
+        expanded_stride_(int64_t{p.heads} * (nope_ + value_)),
+        split_(p.cache.layout != LatentLayout::kF32 && amx_usable()) {
     check_kv_b(p.kv_b);
     CHECK(p.heads == p.kv_b.heads && p.cache.kv_lora_rank == p.kv_b.kv_lora_rank,
           "attention with {} heads and kv_lora_rank {} got a kv_b_proj of {} heads and {} columns", p.heads,
@@ -120,7 +105,7 @@ class Prefill {
     int64_t bytes = 0;
     s_ = prefill_scratch(p.scratch.get(), p.step.tokens, p.kv_b, rope_, context.threads.thread_count(), &bytes);
     CHECK(bytes <= p.scratch_bytes, "mla_prefill needs {} bytes of scratch and got {}", bytes, p.scratch_bytes);
-    worker_scratch(nullptr, p.kv_b, rope_, &worker_bytes_);
+    worker_bytes_ = PrefillWorker::scratch_bytes(tile_shape(p.kv_b, rope_));
   }
 
   void run() {
@@ -128,6 +113,7 @@ class Prefill {
     std::fill_n(s_.max, int64_t{tokens} * p_.heads, kMinusInfinity);
     std::fill_n(s_.sum, int64_t{tokens} * p_.heads, 0.0f);
     std::fill_n(s_.cursor, tokens, 0);
+    std::fill_n(s_.finished, int64_t{tokens} * p_.heads, uint8_t{0});
     for (int32_t begin = 0; begin < tokens;) {
       const int32_t request = p_.step.token_request[begin];
       int32_t end = begin + 1;
@@ -136,7 +122,9 @@ class Prefill {
       begin = end;
     }
     auto body = [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) finish(row);
+      for (int64_t row = begin; row < end; ++row) {
+        finish(row / p_.heads, row % p_.heads, p_.out.get() + row * value_);
+      }
     };
     context_.threads.parallel_for(int64_t{tokens} * p_.heads, 64, std::ref(body));
   }
@@ -150,13 +138,14 @@ class Prefill {
       for (int32_t i = 0; i < kTiles; ++i) first = std::min(first, mark_visible(begin, end, base, i));
       if (first == end) continue;
       const int32_t count = std::min(kExpandTile, keys - base);
+      const bool last = base + kExpandTile >= keys;
       load_keys(request, base, count);
       const int32_t blocks = (end - first + kQueryBlock - 1) / kQueryBlock;
       auto body = [&, this](int64_t unit_begin, int64_t unit_end, int worker) {
         for (int64_t unit = unit_begin; unit < unit_end; ++unit) {
           const auto h = static_cast<int32_t>(unit / blocks);
           const auto query = static_cast<int32_t>(first + unit % blocks * kQueryBlock);
-          attend_keys(h, query, std::min(end, query + kQueryBlock), count, worker);
+          attend_keys(h, query, std::min(end, query + kQueryBlock), count, last, worker);
         }
       };
       context_.threads.parallel_for(int64_t{p_.heads} * blocks, 1, std::ref(body));
@@ -204,12 +193,6 @@ class Prefill {
     }
     host_math::decode_latent_rows(p_.cache.layout, rows, count, p_.cache.kv_lora_rank, rope_, s_.latents,
                                   p_.cache.kv_lora_rank, s_.rope, rope_);
-    for (int32_t i = 0; i * kTile < count; ++i) {
-      const int32_t keys = std::min(kTile, count - i * kTile);
-      float* transposed = rope_keys(i);
-      if (keys < kTile) std::fill_n(transposed, int64_t{rope_} * kTile, 0.0f);
-      host_math::transpose(keys, rope_, s_.rope + int64_t{i} * kTile * rope_, rope_, transposed, kTile);
-    }
     if (p_.expand != nullptr) {
       p_.expand(p_.kv_b, s_.latents, count, s_.expanded, p_.expand_scratch.get(), p_.expand_scratch_bytes, context_);
     } else {
@@ -217,69 +200,51 @@ class Prefill {
     }
   }
 
-  float* rope_keys(int32_t tile) const { return s_.rope_keys + int64_t{tile} * rope_ * kTile; }
-
-  // Takes the loaded keys into the results of head h for the tokens [begin, end). Queries and results are copied to
-  // where they lie together: rows far apart cost a cache and a page miss for each tile.
-  void attend_keys(int32_t h, int32_t begin, int32_t end, int32_t count, int worker) const {
-    const WorkerScratch w = worker_scratch(s_.workers + worker * worker_bytes_, p_.kv_b, rope_, nullptr);
-    const int32_t width = nope_ + rope_;
+  // Takes the loaded keys into the results of head h for the tokens [begin, end); after the last ones these are final.
+  void attend_keys(int32_t h, int32_t begin, int32_t end, int32_t count, bool last, int worker) const {
+    PrefillWorker w(s_.workers + worker * worker_bytes_, tile_shape(p_.kv_b, rope_), split_);
+    const auto value_bytes = static_cast<size_t>(value_) * sizeof(float);
+    float* max = s_.max + int64_t{h} * p_.step.tokens;
+    float* sum = s_.sum + int64_t{h} * p_.step.tokens;
     for (int32_t t = begin; t < end; ++t) {
-      std::memcpy(w.query + int64_t{t - begin} * width, p_.q.get() + t * p_.q_token_stride + h * p_.q_head_stride,
-                  static_cast<size_t>(width) * sizeof(float));
-      float* out = w.out + int64_t{t - begin} * value_;
-      if (s_.max[int64_t{h} * p_.step.tokens + t] == kMinusInfinity) {
-        std::fill_n(out, value_, 0.0f);  // nothing yet: the output holds what was there before
+      w.set_query(t - begin, p_.q.get() + t * p_.q_token_stride + h * p_.q_head_stride);
+      if (max[t] == kMinusInfinity) {
+        std::fill_n(w.out(t - begin), value_, 0.0f);  // nothing yet: the output holds what was there before
       } else {
-        std::memcpy(out, out_row(t, h), static_cast<size_t>(value_) * sizeof(float));
+        std::memcpy(w.out(t - begin), out_row(t, h), value_bytes);
       }
     }
     for (int32_t i = 0; i * kTile < count; ++i) {
       int32_t first = begin;
       while (first < end && visible(i)[first] == 0) ++first;
-      if (first < end) attend_tile(w, h, first, end, first - begin, i, std::min(kTile, count - i * kTile));
+      if (first == end) continue;
+      PrefillKeys keys;
+      keys.expanded = s_.expanded + i * kTile * expanded_stride_ + int64_t{h} * (nope_ + value_);
+      keys.stride = expanded_stride_;
+      keys.rope = s_.rope + int64_t{i} * kTile * rope_;
+      keys.count = std::min(kTile, count - i * kTile);
+      w.attend(first - begin, end - first, keys, visible(i) + first, p_.scale, max + first, sum + first);
     }
     for (int32_t t = begin; t < end; ++t) {
-      std::memcpy(out_row(t, h), w.out + int64_t{t - begin} * value_, static_cast<size_t>(value_) * sizeof(float));
+      if (last) finish(t, h, w.out(t - begin));
+      std::memcpy(out_row(t, h), w.out(t - begin), value_bytes);
     }
-  }
-
-  // Tile i, of `count` keys, for the tokens [begin, end), whose copies start at row `row`.
-  void attend_tile(const WorkerScratch& w, int32_t h, int32_t begin, int32_t end, int32_t row, int32_t i,
-                   int32_t count) const {
-    const float* head = s_.expanded + i * kTile * expanded_stride_ + int64_t{h} * (nope_ + value_);
-    if (count < kTile) std::fill_n(w.keys, int64_t{nope_} * kTile, 0.0f);
-    host_math::transpose(count, nope_, head, expanded_stride_, w.keys, kTile);
-    for (int32_t j = 0; j < count; ++j) {
-      std::memcpy(w.values + int64_t{j} * value_, head + j * expanded_stride_ + nope_,
-                  static_cast<size_t>(value_) * sizeof(float));
-    }
-    const int32_t queries = end - begin;
-    const int64_t width = nope_ + rope_;
-    const float* q = w.query + row * width;
-    const int64_t state = int64_t{h} * p_.step.tokens + begin;
-    float factor[kQueryBlock];
-    host_math::multiply_nn(queries, kTile, nope_, q, width, w.keys, kTile, w.scores, kTile, false);
-    host_math::multiply_nn(queries, kTile, rope_, q + nope_, width, rope_keys(i), kTile, w.scores, kTile, true);
-    host_math::softmax_tile(queries, w.scores, visible(i) + begin, p_.scale, s_.max + state, s_.sum + state, factor);
-    host_math::multiply_nn(queries, value_, count, w.scores, kTile, w.values, value_, w.out + int64_t{row} * value_,
-                           value_, true, factor);
   }
 
   float* out_row(int32_t t, int32_t h) const { return p_.out.get() + (int64_t{t} * p_.heads + h) * value_; }
 
-  void finish(int64_t row) {
-    const int64_t t = row / p_.heads;
-    const int64_t h = row % p_.heads;
+  // Divides the values of (t, h) in `out` by the sum of the probabilities, once.
+  void finish(int64_t t, int64_t h, float* out) const {
     const int64_t state = h * p_.step.tokens + t;
+    if (s_.finished[state] != 0) return;
+    s_.finished[state] = 1;
     const float sum = s_.sum[state];
-    float* out = p_.out.get() + row * value_;
     if (sum == 0.0f) {
       std::fill_n(out, value_, 0.0f);
     } else {
       host_math::scale(value_, out, 1.0f / sum);
     }
-    if (p_.lse) p_.lse[row] = sum == 0.0f ? kMinusInfinity : s_.max[state] + std::log(sum);
+    if (p_.lse) p_.lse[t * p_.heads + h] = sum == 0.0f ? kMinusInfinity : s_.max[state] + std::log(sum);
   }
 
   const MlaPrefillParams& p_;
@@ -288,6 +253,7 @@ class Prefill {
   int32_t rope_;
   int32_t value_;
   int64_t expanded_stride_;
+  bool split_;
   int64_t worker_bytes_ = 0;
   PrefillScratch s_{};
 };
@@ -305,6 +271,10 @@ int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shap
   int64_t bytes = 0;
   prefill_scratch(nullptr, max_tokens, shape, rope_dim, threads, &bytes);
   return bytes;
+}
+
+std::string mla_host_implementation() {
+  return std::string(amx_usable() ? "amx_bf16x3, " : "highway, ") + host_math::target_name();
 }
 
 void mla_prefill(Stream& stream, const MlaPrefillParams& params) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/host_amx.h"
 #include "attention/test_support.h"
 
 namespace lantern {
@@ -17,11 +18,16 @@ using test::Host;
 using test::MlaResult;
 using test::Problem;
 
-// Everything is computed in float over exactly the values that the cache and the weights hold, so the error is that of
-// float sums: scores of magnitude ~3 made of up to 576 products, values of magnitude ~1. Relative to |value| + 1 the
-// worst measured over all cases is 1.3e-6; a key too many or too few among L <= 513 changes it by 1e-3 and more.
+// The absorbed form, and the expanded one without matrix units: everything is computed in float over exactly the values
+// that the cache and the weights hold, so the error is that of float sums: scores of magnitude ~3 made of up to 576
+// products, values of magnitude ~1. Relative to |value| + 1 the worst measured over all cases is 1.3e-6; a key too many
+// or too few among L <= 513 changes it by 1e-3 and more.
 constexpr double kOutTolerance = 4e-6;
 constexpr double kLseTolerance = 3e-6;
+// The expanded form on matrix units multiplies bf16 pieces, right to 2^-16 = 1.5e-5 of a product's size; the worst
+// measured is 1.2e-5 (values) and 4.2e-6 (log-sum-exp). Plain bf16 products are wrong by 2e-3.
+constexpr double kSplitOutTolerance = 4e-5;
+constexpr double kSplitLseTolerance = 1.5e-5;
 
 std::vector<Case> cases() {
   std::vector<Case> list;
@@ -103,9 +109,13 @@ TEST_P(Conformance, EqualsFloat64) {
   const MlaResult absorbed = run_absorbed(problem, host);
   EXPECT_LE(test::worst_error(absorbed.out, want.out, 1.0), kOutTolerance) << "absorbed";
   EXPECT_LE(test::worst_error(absorbed.lse, want.lse, 1.0), kLseTolerance) << "absorbed";
+  const bool split = amx_usable() && GetParam().layout != LatentLayout::kF32;
   const MlaResult expanded = run_expanded(problem, host);
-  EXPECT_LE(test::worst_error(expanded.out, want.out, 1.0), kOutTolerance) << "expanded";
-  EXPECT_LE(test::worst_error(expanded.lse, want.lse, 1.0), kLseTolerance) << "expanded";
+  EXPECT_LE(test::worst_error(expanded.out, want.out, 1.0), split ? kSplitOutTolerance : kOutTolerance) << "expanded";
+  EXPECT_LE(test::worst_error(expanded.lse, want.lse, 1.0), split ? kSplitLseTolerance : kLseTolerance) << "expanded";
+  const MlaResult plain = test::run_expanded_without_amx(problem, host);
+  EXPECT_LE(test::worst_error(plain.out, want.out, 1.0), kOutTolerance) << "expanded, without matrix units";
+  EXPECT_LE(test::worst_error(plain.lse, want.lse, 1.0), kLseTolerance) << "expanded, without matrix units";
 }
 
 INSTANTIATE_TEST_SUITE_P(Mla, Conformance, testing::ValuesIn(cases()),
@@ -113,10 +123,11 @@ INSTANTIATE_TEST_SUITE_P(Mla, Conformance, testing::ValuesIn(cases()),
 
 // A row without keys is exactly zero, whatever the output held before.
 TEST(Mla, RowsWithoutKeysGiveZeroAndMinusInfinity) {
-  Problem problem({.name = "", .requests = {{0, 1}, {1, 3}}, .padding = 2});
+  Problem problem({.name = "", .layout = LatentLayout::kBf16, .requests = {{0, 1}, {1, 3}}, .padding = 2});
   ASSERT_EQ(problem.token_context_len, (std::vector<int32_t>{0, 0, 0, 1, 0, 0}));
   Host host(2);
-  for (const MlaResult& result : {run_absorbed(problem, host), run_expanded(problem, host)}) {
+  for (const MlaResult& result :
+       {run_absorbed(problem, host), run_expanded(problem, host), test::run_expanded_without_amx(problem, host)}) {
     for (size_t t = 0; t < 6; ++t) {
       const bool empty = t != 3;
       for (size_t i = 0; i < 4 * 20; ++i) EXPECT_EQ(result.out[t * 80 + i] == 0.0f, empty);
@@ -127,11 +138,12 @@ TEST(Mla, RowsWithoutKeysGiveZeroAndMinusInfinity) {
 
 // What is not a number must not come out as a row without keys.
 TEST(Mla, NaNQueriesGiveNaN) {
-  Problem problem({.name = "", .requests = {{300, 2}, {70, 1}}});
+  Problem problem({.name = "", .layout = LatentLayout::kBf16, .requests = {{300, 2}, {70, 1}}});
   const size_t width = 4 * 40;
   std::fill_n(problem.q.begin() + width, width, std::numeric_limits<float>::quiet_NaN());  // token 1
   Host host(2);
-  for (const MlaResult& result : {run_absorbed(problem, host), run_expanded(problem, host)}) {
+  for (const MlaResult& result :
+       {run_absorbed(problem, host), run_expanded(problem, host), test::run_expanded_without_amx(problem, host)}) {
     for (size_t t = 0; t < 3; ++t) {
       for (size_t i = 0; i < 4 * 20; ++i) EXPECT_EQ(std::isnan(result.out[t * 80 + i]), t == 1);
       for (size_t h = 0; h < 4; ++h) EXPECT_EQ(std::isnan(result.lse[t * 4 + h]), t == 1);

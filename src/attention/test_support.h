@@ -107,6 +107,7 @@ struct MlaResult {
 };
 MlaResult run_absorbed(Problem& problem, Host& host);
 MlaResult run_expanded(Problem& problem, Host& host, ExpandLatents expand = nullptr);
+MlaResult run_expanded_without_amx(Problem& problem, Host& host);
 
 // The largest |got - want| / (|want| + floor); infinity where only one of the two is finite (equal infinities are 0).
 double worst_error(const std::vector<float>& got, const std::vector<double>& want, double floor);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "base/check.h"
+#include "attention/host_amx.h"
 
 namespace lantern::test {
 namespace {
@@ -349,6 +349,13 @@ MlaResult run_expanded(Problem& p, Host& host, ExpandLatents expand) {
   prefill.scratch = fixed(scratch);
   prefill.scratch_bytes = static_cast<int64_t>(scratch.size());
   mla_prefill(host.stream, prefill);
+  return result;
+}
+
+MlaResult run_expanded_without_amx(Problem& p, Host& host) {
+  forbid_amx_for_test(true);
+  MlaResult result = run_expanded(p, host);
+  forbid_amx_for_test(false);
   return result;
 }
 
