@@ -70,11 +70,10 @@ struct Operands {
   int64_t b_step = 0;
 };
 
-template <bool kTwoA, bool kTwoB, class Ahead>
-inline void accumulate_tiles(const Operands& o, int64_t steps, Ahead ahead) {
+template <bool kTwoA, bool kTwoB>
+inline void accumulate_tiles(const Operands& o, int64_t steps) {
   const std::byte *a0 = o.a0, *a1 = o.a1, *b0 = o.b0, *b1 = o.b1;
   for (int64_t i = 0; i < steps; ++i) {
-    ahead();
     tile_load<6>(b0, o.b_stride);
     tile_load<4>(a0, o.a_stride);
     tile_multiply<0, 4, 6>();
@@ -94,18 +93,13 @@ inline void accumulate_tiles(const Operands& o, int64_t steps, Ahead ahead) {
   }
 }
 
-// C += A * B over `steps` tiles of 32 columns, with one or two A tiles and one or two B tiles; ahead() before each.
-template <class Ahead>
-inline void accumulate(const Operands& o, int64_t steps, bool two_a, bool two_b, Ahead ahead) {
-  if (two_a) {
-    two_b ? accumulate_tiles<true, true>(o, steps, ahead) : accumulate_tiles<true, false>(o, steps, ahead);
-  } else {
-    two_b ? accumulate_tiles<false, true>(o, steps, ahead) : accumulate_tiles<false, false>(o, steps, ahead);
-  }
-}
-
+// C += A * B over `steps` tiles of 32 columns, with one or two A tiles and one or two B tiles.
 inline void accumulate(const Operands& o, int64_t steps, bool two_a, bool two_b) {
-  accumulate(o, steps, two_a, two_b, [] {});
+  if (two_a) {
+    two_b ? accumulate_tiles<true, true>(o, steps) : accumulate_tiles<true, false>(o, steps);
+  } else {
+    two_b ? accumulate_tiles<false, true>(o, steps) : accumulate_tiles<false, false>(o, steps);
+  }
 }
 
 inline void zero(bool two_a, bool two_b) {

@@ -12,7 +12,7 @@ namespace lantern {
 namespace {
 
 // Best first; the last takes every weight on every machine.
-constexpr std::array kKernels = {&gemm_amx_kernel, &gemm_highway_kernel, &gemm_simple_kernel};
+constexpr std::array kKernels = {&gemm_amx_kernel, &gemm_avx512bf16_kernel, &gemm_highway_kernel, &gemm_simple_kernel};
 
 // Index of the first kernel that may be chosen; -1: the machine has not been asked yet.
 std::atomic<int> first_kernel{-1};

@@ -1,0 +1,134 @@
+#include "ops/memory_read.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "base/check.h"
+
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/memory_read.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lantern::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The xor of all 64-bit words of `streams` (even) pieces of `count` words that follow each other, read side by side: a
+// core asks memory for more at a time when it follows several streams. `count` is a multiple of 8.
+uint64_t read_words(const uint64_t* words, int64_t count, int64_t streams) {
+  const hn::ScalableTag<uint64_t> d;
+  const int64_t n = static_cast<int64_t>(hn::Lanes(d));
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += 8) {  // a cache line of each
+    for (int64_t j = i; j < i + 8; j += n) {
+      for (int64_t stream = 0; stream < streams; stream += 2) {
+        even = hn::Xor(even, hn::LoadU(d, words + stream * count + j));
+        odd = hn::Xor(odd, hn::LoadU(d, words + (stream + 1) * count + j));
+      }
+    }
+  }
+  uint64_t lanes[8] = {};
+  hn::StoreU(hn::Xor(even, odd), d, lanes);
+  uint64_t word = 0;
+  for (const uint64_t lane : lanes) word ^= lane;
+  return word;
+}
+
+}  // namespace lantern::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE  // Highway compiles the file once per instruction set; this part belongs to the last pass alone.
+namespace lantern {
+namespace {
+
+HWY_EXPORT(read_words);
+
+// Read by one thread at a time: long enough to stream, short enough that all threads end together.
+constexpr int64_t kPieceBytes = 2 << 20;
+constexpr int64_t kStreams = 8;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
+}
+
+// Large pages, zeroed, given back at the end of its life.
+class Mapping {
+ public:
+  explicit Mapping(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    address_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address_ != MAP_FAILED) madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint: refusal costs speed alone
+  }
+  ~Mapping() {
+    if (address_ != MAP_FAILED) munmap(address_, bytes_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* data() const { return address_ == MAP_FAILED ? nullptr : static_cast<std::byte*>(address_); }
+
+ private:
+  size_t bytes_;
+  void* address_;
+};
+
+}  // namespace
+
+ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions) {
+  CHECK(repetitions >= 1, "{} repetitions of a measurement", repetitions);
+  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
+  const int64_t pieces = static_cast<int64_t>(buffer.size()) / kPieceBytes;
+  CHECK(pieces > 0, "a buffer of {} bytes is too small to measure with", buffer.size());
+  const int64_t bytes = pieces * kPieceBytes;
+  std::atomic<uint64_t> sink{0};
+  std::vector<double> rates;
+  for (int i = -1; i < repetitions; ++i) {  // the first one warms up the threads and page tables
+    const auto start = std::chrono::steady_clock::now();
+    threads.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        const uint64_t word =
+            HWY_DYNAMIC_DISPATCH(read_words)(words + piece * (kPieceBytes / 8), kPieceBytes / 8 / kStreams, kStreams);
+        sink.fetch_xor(word, std::memory_order_relaxed);
+      }
+    });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (i >= 0) rates.push_back(static_cast<double>(bytes) / seconds.count());
+  }
+  return {.bytes = bytes,
+          .threads = threads.thread_count(),
+          .repetitions = repetitions,
+          .median_bytes_per_second = median(rates),
+          .best_bytes_per_second = *std::max_element(rates.begin(), rates.end())};
+}
+
+Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions) {
+  const Mapping mapping(bytes);
+  const int64_t free_bytes = static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  if (mapping.data() == nullptr || bytes > free_bytes) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("measuring needs {} MiB of memory, but {} MiB are free; ask for a smaller buffer",
+                             bytes >> 20, free_bytes >> 20));
+  }
+  threads.parallel_for(bytes / 4096, 1024, [&](int64_t begin, int64_t end, int) {
+    for (int64_t page = begin; page < end; ++page) mapping.data()[page * 4096] = static_cast<std::byte>(page | 1);
+  });
+  return measure_read_bandwidth(threads, std::span(mapping.data(), static_cast<size_t>(bytes)), repetitions);
+}
+
+int64_t last_level_cache_bytes() {
+  for (const int name : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    if (const long bytes = sysconf(name); bytes > 0) return bytes;
+  }
+  return 0;
+}
+
+}  // namespace lantern
+#endif

@@ -1,0 +1,38 @@
+#include "ops/memory_read.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lantern {
+namespace {
+
+TEST(MemoryRead, MeasuresABuffer) {
+  const std::vector<std::byte> buffer(16 << 20, std::byte{1});
+  ThreadPool threads(2);
+  const ReadBandwidth read = measure_read_bandwidth(threads, buffer, 3);
+  EXPECT_EQ(read.bytes, 16 << 20);
+  EXPECT_EQ(read.threads, 2);
+  EXPECT_EQ(read.repetitions, 3);
+  // Between a floppy disk and anything that was ever built: a rate that means time was not taken lies far outside.
+  EXPECT_GT(read.median_bytes_per_second, 1e6);
+  EXPECT_LT(read.best_bytes_per_second, 1e13);
+  EXPECT_GE(read.best_bytes_per_second, read.median_bytes_per_second);
+}
+
+TEST(MemoryRead, MeasuresFreshMemory) {
+  ThreadPool threads(1);
+  const Result<ReadBandwidth> read = measure_read_bandwidth(threads, int64_t{8} << 20, 1);
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  EXPECT_EQ(read->bytes, 8 << 20);
+}
+
+TEST(MemoryRead, RefusesMoreThanThereIs) {
+  ThreadPool threads(1);
+  const Result<ReadBandwidth> read = measure_read_bandwidth(threads, int64_t{1} << 46, 1);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code(), ErrorCode::kOutOfMemory);
+}
+
+}  // namespace
+}  // namespace lantern
