@@ -157,6 +157,29 @@ TEST(ScoreTest, LogProbabilitiesAgreeWithTheirAlternatives) {
   EXPECT_NEAR(json.at("sum").to_number<double>(), sum, 1e-4 * std::abs(sum));
 }
 
+TEST(ChatTest, TakesTurnsAndCommandsFromAPipe) {
+  const auto saved = std::filesystem::temp_directory_path() / "lantern_chat_test.json";
+  std::filesystem::remove(saved);
+  RunOptions options;
+  options.input = "Hello\n/nonsense\n/stats\n/save " + saved.string() + "\n/clear\n/quit\nnever said\n";
+  const Outcome outcome =
+      run_lantern({"chat", "--system", "Be brief.", "--max-tokens", "8", "--temperature", "0"}, options);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("there is no /nonsense"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("1 turns"), std::string::npos) << outcome.out;
+  const boost::json::value conversation = boost::json::parse(read_file(saved));
+  ASSERT_EQ(conversation.as_array().size(), 3u);
+  EXPECT_EQ(conversation.as_array().at(0).at("role"), "system");
+  EXPECT_EQ(conversation.as_array().at(1).at("content"), "Hello");
+  EXPECT_EQ(conversation.as_array().at(2).at("role"), "assistant");
+}
+
+TEST(ChatTest, AnEmptyInputEndsIt) {
+  const Outcome outcome = run_lantern({"chat"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
 TEST(EvalTest, CountsWhatIsRight) {
   const auto task = std::filesystem::temp_directory_path() / "lantern_eval_test.jsonl";
   // The second answer is wrong on purpose.
