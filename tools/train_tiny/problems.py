@@ -11,6 +11,18 @@ NAMES = {
     "he": "Tom Ben Sam Max Leo Jack Paul Mark Adam Luke Eric Omar Ivan Hugo Carl Noah Finn Alan Dean Ravi".split(),
     "she": "Anna Lisa Emma Mary Kate Rosa Nina Lucy Ella Jane Sara Mia Zoe Ida Clara Alice Helen Maria Diana Yuki".split(),
 }
+LEADS = (
+    "Then ", "Then ", "Later ", "After that ", "Today ", "Yesterday ", "On Sunday ", "On Monday ", "On Tuesday ", "On Friday ", "The next day ",
+    "In the morning ", "In the evening ", "At school ", "At home ", "In the garden ", "At the market ", "In the city ", "At lunch ", "In spring ", "One day ",
+)
+# Place, its parts, one part, what is on or in a part, preposition.
+PLACES = (
+    ("garden", "rows", "row", "trees", "in"), ("hall", "rows", "row", "chairs", "in"), ("school", "rooms", "room", "desks", "in"), ("park", "rows", "row", "plants", "in"),
+    ("library", "shelves", "shelf", "books", "on"), ("train", "cars", "car", "seats", "in"), ("hotel", "floors", "floor", "rooms", "on"), ("farm", "fields", "field", "cows", "in"),
+    ("kitchen", "trays", "tray", "cakes", "on"), ("street", "houses", "house", "windows", "in"), ("room", "tables", "table", "lamps", "on"), ("house", "walls", "wall", "pictures", "on"),
+    ("store", "boxes", "box", "lamps", "in"), ("museum", "tables", "table", "stones", "on"), ("town", "streets", "street", "houses", "in"), ("office", "desks", "desk", "pens", "on"),
+    ("bakery", "plates", "plate", "cookies", "on"), ("market", "stands", "stand", "melons", "on"), ("cellar", "shelves", "shelf", "jars", "on"), ("class", "groups", "group", "children", "in"),
+)
 HELD_OUT_NAMES = {"he": ["Oscar", "Peter", "Felix"], "she": ["Laura", "Greta"]}
 
 OBJECTS = (
@@ -37,6 +49,7 @@ class Draw:
         self.obj = rng.choice(OBJECTS)
         self.bag = rng.choice([b for b in BAGS if b != self.obj])
         self.He, self.his = self.he.capitalize(), POSSESSIVE[self.he]
+        self.him = "him" if self.he == "he" else "her"
 
     def number(self, low: int, high: int) -> int:
         """Small numbers more often than large ones."""
@@ -50,6 +63,13 @@ class Draw:
     def pick(self, *variants: str) -> str:
         return self.rng.choice(variants)
 
+    def say(self, sentence: str) -> str:
+        """Sometimes leads a sentence in: "Later he ..."."""
+        lead = self.rng.choice(LEADS) if self.rng.random() < 0.45 else ""
+        if lead and sentence.startswith(self.He + " "):
+            sentence = self.he + sentence[len(self.He) :]
+        return lead + sentence
+
     def factors(self, limit: int = MAX_VALUE) -> tuple[int, int]:
         m = self.rng.randint(2, 12)
         k = self.number(2, max(2, min(99, limit // m)))
@@ -59,9 +79,11 @@ class Draw:
 def gains(d: Draw, total: int, steps: list[str]) -> tuple[str, int]:
     k = d.number(1, MAX_VALUE - total)
     steps.append(f"{total}+{k}={total + k}")
-    return d.pick(
-        f"{d.He} buys {k} more {d.obj}.", f"{d.He} finds {k} {d.obj}.", f"{d.He} gets {k} more {d.obj} from {d.other}.",
-        f"{d.other} gives {d.name} {k} {d.obj}.", f"Then {d.he} gets {k} more.", f"Later {d.he} buys another {k} {d.obj}."), total + k
+    verb = d.pick("buys", "finds", "gets", "picks", "collects", "wins", "receives", "makes", "takes", "brings")
+    what = d.pick(f"{k} more {d.obj}", f"{k} {d.obj}", f"{k} more", f"another {k} {d.obj}", f"{k} new {d.obj}")
+    return d.say(d.pick(
+        f"{d.He} {verb} {what}.", f"{d.He} {verb} {what}.", f"{d.He} gets {what} from {d.other}.", f"{d.other} gives {d.name} {what}.", f"{d.other} gives {d.him} {what}.",
+        f"{d.other} brings {d.him} {what}.", f"{what} are added.", f"{d.name} {verb} {what}.")), total + k
 
 
 def gain_packs(d: Draw, total: int, steps: list[str], found: bool = False) -> tuple[str, int]:
@@ -69,18 +91,24 @@ def gain_packs(d: Draw, total: int, steps: list[str], found: bool = False) -> tu
     steps += [f"{m}*{k}={m * k}", f"{total}+{m * k}={total + m * k}"]
     if found:
         return f"In the park {d.he} finds {m} {d.bag}, and in each of them there are {k} {d.obj}.", total + m * k
-    return d.pick(
-        f"{d.He} buys {m} {d.bag} with {k} {d.obj} each.", f"{d.He} gets {m} {d.bag} of {k} {d.obj} each.",
-        f"{d.He} buys {m} {d.bag}. Each {SINGULAR[d.bag]} holds {k} {d.obj}.", f"{d.other} gives {d.name} {m} {d.bag} with {k} {d.obj} in each.",
-        f"Then {d.he} buys {m} more {d.bag} of {k} {d.obj}."), total + m * k
+    verb = d.pick("buys", "buys", "gets", "finds", "opens", "receives", "brings", "fills", "takes")
+    one = SINGULAR[d.bag]
+    packs = d.pick(
+        f"{m} {d.bag} with {k} {d.obj} each", f"{m} {d.bag} of {k} {d.obj} each", f"{m} {d.bag} of {k} {d.obj}", f"{m} more {d.bag} of {k} {d.obj}", f"{m} {d.bag} with {k} {d.obj} in each",
+        f"{m} {d.bag} with {k} {d.obj} in each {one}", f"{m} {d.bag}, each with {k} {d.obj}", f"{m} {d.bag}. Each {one} holds {k} {d.obj}", f"{m} {d.bag}. Each {one} has {k} {d.obj}",
+        f"{m} {d.bag}. There are {k} {d.obj} in each {one}", f"{m} {d.bag}. In each {one} there are {k} {d.obj}", f"{m} {d.bag}, and each {one} has {k} {d.obj}",
+        f"{m} {d.bag} that hold {k} {d.obj} each", f"{m} {d.bag}, and every {one} holds {k} {d.obj}", f"{m} {d.bag}. Every one of them holds {k} {d.obj}", f"{m} {d.bag}, all with {k} {d.obj} in them")
+    return d.say(d.pick(f"{d.He} {verb} {packs}.", f"{d.He} {verb} {packs}.", f"{d.name} {verb} {packs}.", f"{d.other} gives {d.name} {packs}.", f"{d.other} brings {d.him} {packs}.")), total + m * k
 
 
 def loses(d: Draw, total: int, steps: list[str]) -> tuple[str, int]:
     k = d.number(1, total)
     steps.append(f"{total}-{k}={total - k}")
-    return d.pick(
-        f"{d.He} gives {k} {d.obj} to {d.other}.", f"{d.He} loses {k} of them.", f"{d.He} sells {k} {d.obj}.",
-        f"{d.He} gives away {k} {d.obj}.", f"{d.other} takes {k} of the {d.obj}.", f"Then {d.he} uses {k} {d.obj}."), total - k
+    verb = d.pick("loses", "sells", "uses", "gives away", "breaks", "drops", "throws away", "sends away", "hides")
+    what = d.pick(f"{k} {d.obj}", f"{k} of them", f"{k} of the {d.obj}", f"{k} of {d.his} {d.obj}")
+    return d.say(d.pick(
+        f"{d.He} {verb} {what}.", f"{d.He} {verb} {what}.", f"{d.He} gives {what} to {d.other}.", f"{d.He} gives {d.other} {what}.", f"{d.other} takes {what}.", f"{d.name} {verb} {what}.",
+        f"{what} are {d.pick('lost', 'sold', 'used', 'broken', 'taken', 'gone', 'given away')}.")), total - k
 
 
 def gives_each(d: Draw, total: int, steps: list[str]) -> tuple[str, int]:
@@ -89,9 +117,11 @@ def gives_each(d: Draw, total: int, steps: list[str]) -> tuple[str, int]:
     if m * k > total:
         return loses(d, total, steps)
     steps += [f"{m}*{k}={m * k}", f"{total}-{m * k}={total - m * k}"]
-    return d.pick(
-        f"{d.He} gives {k} {d.obj} to each of {d.his} {m} friends.", f"{d.He} gives {m} friends {k} {d.obj} each.",
-        f"{d.He} sells {m} {d.bag} with {k} {d.obj} each."), total - m * k
+    verb = d.pick("sells", "loses", "gives away", "uses")
+    return d.say(d.pick(
+        f"{d.He} gives {k} {d.obj} to each of {d.his} {m} friends.", f"{d.He} gives {m} friends {k} {d.obj} each.", f"{d.He} gives each of {m} children {k} {d.obj}.",
+        f"{d.He} {verb} {m} {d.bag} with {k} {d.obj} each.", f"{d.He} {verb} {m} {d.bag} of {k} {d.obj}.", f"{d.He} {verb} {m} {d.bag}. Each {SINGULAR[d.bag]} has {k} {d.obj}.",
+        f"{m} friends take {k} {d.obj} each.")), total - m * k
 
 
 def inventory(d: Draw, forced: str = "") -> tuple[str, list[str], int]:
@@ -160,17 +190,25 @@ def rows(d: Draw, sold: bool = False):
         c = d.rng.randint(1, total)
         return (f"In a shop there are {m} shelves with {k} {d.obj} on each. On Monday {c} {d.obj} are sold. How many {d.obj} are left?",
                 [f"{m}*{k}={total}", f"{total}-{c}={total - c}"], total - c)
-    place = d.pick("garden", "hall", "school", "park", "shop")
-    thing = d.pick("trees", "chairs", "desks", "plants", "lamps")
-    text = d.pick(f"A {place} has {m} rows with {k} {thing} in each row.", f"In a {place} there are {m} rows of {k} {thing}.")
+    place, parts, part, thing, at = d.rng.choice(PLACES)
+    if d.rng.random() < 0.3:
+        thing = d.obj
+    each = d.pick(f"{at} each {part}", f"{at} each {part}", f"{at} every {part}", "each")
+    text = d.pick(
+        f"A {place} has {m} {parts} with {k} {thing} {each}.", f"In a {place} there are {m} {parts} with {k} {thing} {each}.", f"In a {place} there are {m} {parts} of {k} {thing}.",
+        f"There are {m} {parts} in a {place}. Each {part} has {k} {thing}.", f"A {place} has {m} {parts}. There are {k} {thing} {at} each {part}.",
+        f"There are {m} {parts} with {k} {thing} {each} in the {place}.", f"{d.name} sees {m} {parts} with {k} {thing} {each}.", f"The {place} has {m} {parts}, and {at} each {part} there are {k} {thing}.")
     steps = [f"{m}*{k}={total}"]
-    if d.rng.random() < 0.5:
+    if d.rng.random() < 0.65:
         c = d.rng.randint(1, total) if d.rng.random() < 0.5 else d.number(1, MAX_VALUE - total)
-        if c <= total and d.rng.random() < 0.6:
-            return (f"{text} {c} {thing} are taken away. How many {thing} are left?", steps + [f"{total}-{c}={total - c}"], total - c)
+        what = d.pick(f"{c} {thing}", f"{c} of them", f"{c} of the {thing}")
+        if c <= total and d.rng.random() < 0.65:
+            event = d.say(f"{what} are {d.pick('taken away', 'taken', 'sold', 'broken', 'lost', 'removed', 'used')}.")
+            return (f"{text} {event} How many {thing} are {d.pick('left', 'left', 'there now', 'still there')}?", steps + [f"{total}-{c}={total - c}"], total - c)
         if total + c <= MAX_VALUE:
-            return (f"{text} {c} more {thing} are added. How many {thing} are there now?", steps + [f"{total}+{c}={total + c}"], total + c)
-    return (f"{text} How many {thing} are there?", steps, total)
+            event = d.say(f"{c} more {d.pick(thing + ' ', '')}are {d.pick('added', 'brought', 'found', 'put there')}.")
+            return (f"{text} {event} How many {thing} are there {d.pick('now', 'in all', 'in the end')}?", steps + [f"{total}+{c}={total + c}"], total + c)
+    return (f"{text} How many {thing} are there{d.pick('', ' in all', ' in the ' + place)}?", steps, total)
 
 
 def pages(d: Draw):
@@ -222,7 +260,7 @@ def expression(d: Draw):
     return text, [f"{a}{op}{b}={value}"], value
 
 
-TRAIN_KINDS = [inventory] * 9 + [price] * 3 + [together] * 3 + [rows] * 2 + [pages] * 2 + [share] * 2
+TRAIN_KINDS = [inventory] * 9 + [price] * 3 + [together] * 3 + [rows] * 5 + [pages] * 2 + [share] * 2
 
 
 def combination_is_held_out(steps: list[str]) -> bool:

@@ -47,8 +47,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--smoke", type=float, default=0.0, help="seconds: try every stage at full size, report speed, then stop")
+    parser.add_argument("--ends", type=float, nargs=4, default=(SHORT_END, DENSE_END, WARMUP_END, SPARSE_END), help="end of each stage as a share of the time")
     parser.add_argument("--init-from", help="checkpoint folder to continue from")
-    parser.add_argument("--start-at", choices=("short", "long", "warmup", "sparse"), default="short", help="with --init-from: skip the stages before")
+    parser.add_argument("--start-at", choices=("short", "long", "warmup", "sparse"), default="short", help="with --init-from: skip the stages before (give their --ends as 0)")
     parser.add_argument("--eval-items", type=int, default=500)
     parser.add_argument("--quick-items", type=int, default=64, help="items per task of the evaluations on the way; 0: none")
     return parser.parse_args()
@@ -215,11 +216,8 @@ class Trainer:
     def run(self) -> None:
         args, (short, long) = self.args, self.args.lengths
         order = ("short", "long", "warmup", "sparse")
-        ends = dict(zip(order, (SHORT_END, DENSE_END, WARMUP_END, SPARSE_END)))
+        end = {n: share * self.total for n, share in zip(order, args.ends)}
         first = order.index(args.start_at)
-        skipped = ends[order[first - 1]] if first else 0.0
-        # Stages that are skipped give their time to the others.
-        end = {n: (ends[n] - skipped) / (1 - skipped) * self.total for n in order}
         if args.smoke:
             end = dict.fromkeys(order, args.smoke / 4)  # of each stage's own time
         share = SHORT_END / DENSE_END
@@ -227,12 +225,16 @@ class Trainer:
         def dense_lr(x: float) -> tuple[float, float]:
             return args.lr * min(1.0, x / 0.03) * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * x))), 0.0
 
+        def long_lr(x: float) -> tuple[float, float]:
+            # After --init-from the optimizer starts anew: a short warm-up.
+            return dense_lr(share + x * (1 - share))[0] * (min(1.0, x / 0.03) if args.init_from else 1.0), 0.0
+
         if first <= 0:
             self.stage("short", ours.DENSE, 0, short, end["short"], lambda x: dense_lr(x * share), BIAS_STEP)
             self.save("short")
         self.pool.go_long()
         if first <= 1:
-            self.stage("long", ours.DENSE, 1, long, end["long"], lambda x: dense_lr(share + x * (1 - share)), BIAS_STEP, lambda x: bool(args.smoke) or x > 0.5)
+            self.stage("long", ours.DENSE, 1, long, end["long"], long_lr, BIAS_STEP, lambda x: bool(args.smoke or args.init_from) or x > 0.5)
             self.save("dense")
             if not args.smoke:
                 self.quick_eval(ours.DENSE)
