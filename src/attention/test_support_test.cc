@@ -12,6 +12,7 @@ namespace lantern::test {
 namespace {
 
 constexpr int32_t kScaleBlock = 128;
+constexpr float kGarbage = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
 void put(std::vector<std::byte>& bytes, size_t index, T value) {
@@ -281,12 +282,12 @@ MlaResult run_absorbed(Problem& p, Host& host) {
   const Case& c = p.shape;
   const auto token_heads = static_cast<size_t>(p.tokens * c.heads);
   const int64_t head_stride = c.nope_dim + c.rope_dim;
-  // Outputs start as garbage: what is not written shows.
-  std::vector<float> q_latent(token_heads * static_cast<size_t>(c.kv_lora_rank), 1e30f);
+  // Outputs start as NaN: what is not written, or read before, shows.
+  std::vector<float> q_latent(token_heads * static_cast<size_t>(c.kv_lora_rank), kGarbage);
   MlaResult result;
-  result.out.assign(token_heads * static_cast<size_t>(c.v_dim), 1e30f);
-  result.out_latent.assign(token_heads * static_cast<size_t>(c.kv_lora_rank), 1e30f);
-  result.lse.assign(token_heads, 1e30f);
+  result.out.assign(token_heads * static_cast<size_t>(c.v_dim), kGarbage);
+  result.out_latent.assign(token_heads * static_cast<size_t>(c.kv_lora_rank), kGarbage);
+  result.lse.assign(token_heads, kGarbage);
   AbsorbQueryParams absorb;
   absorb.q = in(p.q);
   absorb.q_token_stride = c.heads * head_stride;
@@ -328,8 +329,8 @@ MlaResult run_expanded(Problem& p, Host& host, ExpandLatents expand) {
   const Case& c = p.shape;
   const auto token_heads = static_cast<size_t>(p.tokens * c.heads);
   MlaResult result;
-  result.out.assign(token_heads * static_cast<size_t>(c.v_dim), 1e30f);
-  result.lse.assign(token_heads, 1e30f);
+  result.out.assign(token_heads * static_cast<size_t>(c.v_dim), kGarbage);
+  result.lse.assign(token_heads, kGarbage);
   MlaPrefillParams prefill;
   prefill.step = p.step();
   prefill.q = in(p.q);
