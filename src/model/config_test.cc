@@ -11,6 +11,8 @@
 #include <fstream>
 #include <random>
 
+#include "model/safetensors_test_dir.h"
+
 namespace lantern {
 namespace {
 
@@ -359,9 +361,7 @@ TEST(Config, V2GreedyIgnoresGroups) {
 }
 
 TEST(Config, DirectoryAddsTheGenerationConfig) {
-  const std::filesystem::path dir = ::testing::TempDir() + "lantern_config_dir";
-  std::filesystem::remove_all(dir);
-  std::filesystem::create_directories(dir);
+  const std::filesystem::path dir = fresh_dir("config");
   EXPECT_THAT(load_model_config(dir).error().message(), HasSubstr("config.json cannot be opened"));
   std::ofstream(dir / "config.json") << builtin_config_json("kimi-k2").value();
   std::ofstream(dir / "generation_config.json") << R"({"eos_token_id": [163586, 7], "temperature": 0.6})";

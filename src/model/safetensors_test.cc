@@ -7,19 +7,14 @@
 #include <fstream>
 #include <random>
 
+#include "model/safetensors_test_dir.h"
+
 namespace lantern {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-fs::path fresh_dir(const std::string& name) {
-  const fs::path dir = fs::path(::testing::TempDir()) / ("lantern_safetensors_" + name);
-  fs::remove_all(dir);
-  fs::create_directories(dir);
-  return dir;
-}
 
 // A file of this header and so many bytes of data.
 std::string container(std::string_view header, size_t data_bytes) {

@@ -14,6 +14,7 @@
 
 #include "model/config.h"
 #include "model/safetensors.h"
+#include "model/safetensors_test_dir.h"
 #include "model/weight_source.h"
 
 namespace lantern::testing_checkpoint {
@@ -44,13 +45,6 @@ class RecordingSource final : public WeightSource {
   }
   std::map<std::string, std::vector<int64_t>> shapes;
 };
-
-inline std::filesystem::path fresh_dir(const std::string& name) {
-  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) / ("lantern_weights_" + name);
-  std::filesystem::remove_all(dir);
-  std::filesystem::create_directories(dir);
-  return dir;
-}
 
 inline Tensor random_tensor(DType dtype, std::vector<int64_t> shape, std::mt19937& random) {
   Tensor tensor{dtype, std::move(shape), {}};
