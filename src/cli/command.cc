@@ -47,6 +47,7 @@ const std::vector<Command>& commands() {
        .summary = "Talk with the model",
        .settings = with_model({{"system"},
                                {"think"},
+                               {"chat-format"},
                                {"max-tokens"},
                                {"temperature"},
                                {"top-p"},
