@@ -20,6 +20,8 @@ using namespace amx;
 constexpr int64_t kChunk = 64;           // columns of the panel are padded to a multiple of this
 constexpr int64_t kUnscaledBlock = 128;  // columns between sums of FP8 weights without block scales
 constexpr int64_t kMostBlockCols = 256;  // bounds the bf16 copy of a scale block
+constexpr int64_t kFetchAhead = 256;     // bytes of each row of FP8; more only waits for the same few fill buffers
+constexpr int64_t kLongestRun = 8;       // A tiles whose outputs interleave in the narrow FP8 path
 constexpr int64_t kWideOutputs = 128;    // outputs whose sums the wide path keeps, all rows of a panel
 constexpr int64_t kWideCols = 512;       // columns of W that stay in L1 while the rows of x pass
 
@@ -191,23 +193,15 @@ inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, st
   _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
 }
 
-// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on. ahead() with every 8 rows.
-template <class Ahead>
-inline void widen_chunk(const std::byte* weight, int64_t row_bytes, int64_t rows, int64_t col, int64_t cols,
-                        const E4m3Tables& tables, std::byte* target, Ahead ahead) {
+// Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on.
+inline void widen_chunk(const std::byte* weight, int64_t row_stride, int64_t rows, int64_t col, int64_t cols,
+                        const E4m3Tables& tables, std::byte* target) {
   const std::byte* source = weight + col;
-  if (col + kChunk <= cols) {
+  const __mmask64 mask = cols - col >= kChunk ? ~0ull : (1ull << (cols - col)) - 1u;
 #pragma GCC unroll 4
-    for (int64_t row = 0; row < rows; ++row) {
-      if (row % 8 == 0) ahead();
-      widen_e4m3(_mm512_loadu_si512(source + row * row_bytes), tables, target + row * 64,
-                 target + kTileBytes + row * 64);
-    }
-    return;
-  }
-  const __mmask64 mask = (1ull << (cols - col)) - 1u;
   for (int64_t row = 0; row < rows; ++row) {
-    widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + row * row_bytes), tables, target + row * 64,
+    __builtin_prefetch(source + row * row_stride + kFetchAhead, 0, 3);
+    widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + row * row_stride), tables, target + row * 64,
                target + kTileBytes + row * 64);
   }
 }
@@ -251,51 +245,6 @@ void copy_tail(const Product& p, int64_t out, int64_t rows, std::byte* tile) {
     _mm512_store_si512(tile + i * 64, _mm512_maskz_loadu_epi16(mask, p.row(out + i) + begin * 2));
   }
 }
-
-// Fetches FP8 weights into L1 a fixed distance before the narrow path uses them, in nearly the order in which it does:
-// segments of columns, the rows of two A tiles each. Widening keeps so many instructions in flight that the processor
-// sees too few loads ahead by itself. (bf16 tiles are nothing but loads: fetching those ahead only costs.)
-class Prefetch {
- public:
-  Prefetch(const Product& p, int64_t out_begin, int64_t out_end, int64_t row_length)
-      : row_bytes_(p.row_bytes), outputs_left_(out_end - out_begin), at_(p.row(out_begin)) {
-    const int64_t lines = (row_length + 63) / 64;
-    segments_ = (lines + kMostSegmentLines - 1) / kMostSegmentLines;
-    segment_lines_ = (lines + segments_ - 1) / segments_;
-    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
-    ahead(kDistance / 64);
-  }
-
-  // As many lines as were used meanwhile.
-  inline void ahead(int64_t lines) {
-    for (credit_ += lines; credit_ >= segment_lines_; credit_ -= segment_lines_) {
-      if (outputs_left_ == 0) return;
-      for (int64_t i = 0; i < segment_lines_; ++i) __builtin_prefetch(at_ + i * 64, 0, 3);
-      at_ += row_bytes_;
-      if (++row_ == rows_) next_segment();
-    }
-  }
-
- private:
-  static constexpr int64_t kDistance = 8 << 10;
-  static constexpr int64_t kMostSegmentLines = 2;
-
-  void next_segment() {
-    row_ = 0;
-    at_ += segment_lines_ * 64 - rows_ * row_bytes_;
-    if (++segment_ < segments_) return;
-    segment_ = 0;
-    at_ += rows_ * row_bytes_ - segments_ * segment_lines_ * 64;
-    outputs_left_ -= rows_;
-    rows_ = outputs_left_ < 32 ? outputs_left_ : 32;
-  }
-
-  const int64_t row_bytes_;
-  int64_t outputs_left_;  // those of at_ included
-  const std::byte* at_;
-  int64_t segments_, segment_lines_, rows_;
-  int64_t segment_ = 0, row_ = 0, credit_ = 0;
-};
 
 // One or two groups of rows: every weight is used once, from memory, for all of x.
 void multiply_narrow_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
@@ -356,66 +305,79 @@ inline void set_scaled(float* sums, const float* partial, float scale, int64_t c
 
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
-// As above. One chunk of 64 columns is widened while the tiles of the one before are multiplied, and a scale block's
-// sums are taken up while those of the next begin: each would wait for the other otherwise.
+// As above, one A tile at a time. Tile j of a run of 16 * r outputs takes the outputs j, j + r, j + 2 r, ...: all tiles
+// of the run together read 16 streams that are r rows long, each going on where the tile before left it. The hardware's
+// prefetchers follow those; they keep one stream per 4 KiB page, and rows of FP8 are short. One chunk of 64 columns is
+// widened while the tiles of the one before are multiplied, and a scale block's sums are taken up while those of the
+// next begin: each would wait for the other otherwise.
 void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const QuantizedMatrix& w = p.params.weight;
   const E4m3Tables tables = e4m3_tables();
-  alignas(64) std::byte chunks[2][2][2 * kTileBytes];  // [turn][A tile]
+  alignas(64) std::byte chunks[2][2 * kTileBytes];
   alignas(64) float partial[4][256];
-  alignas(64) float sums[4][256];
+  alignas(64) float sums[2][256];
+  alignas(64) float ordered[2][kLongestRun][256];  // [group][16 outputs]
   const int64_t groups = p.panel.groups();
   const int64_t step = block_cols(w);
   const int64_t floats = 16 * p.width;
-  Prefetch prefetch(p, out_begin, out_end, p.cols);
   TileConfig config;
-  for (int64_t out = out_begin; out < out_end; out += 32) {
-    const OutputPair pair = output_pair(out, out_end);
-    config.set(pair.rows[0], pair.rows[1], p.width);
-    const bool two_a = pair.rows[1] != 0;
-    for (auto& s : sums) {
-      for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
-    }
-    const auto widen = [&](int64_t col, int turn) {
-      const auto fetch = [&] { prefetch.ahead(8); };
-      widen_chunk(p.row(out), p.row_bytes, pair.rows[0], col, p.cols, tables, chunks[turn][0], fetch);
-      if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], col, p.cols, tables, chunks[turn][1], fetch);
+  int64_t run = 1;
+  for (int64_t out = out_begin; out < out_end; out += 16 * run) {
+    // All outputs of a run have the same scales.
+    const auto fits = [&](int64_t r) {
+      return out + 16 * r <= out_end && out % (16 * r) == 0 && w.block_rows % (16 * r) == 0;
     };
-    const auto take_up = [&](int64_t col) {
-      for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
-        const float scale = block_scale(w, out + a * 16, col);
-        for (int64_t group = 0; group < groups; ++group) {
-          add_scaled(sums[a * 2 + group], partial[a * 2 + group], scale, floats);
+    run = fits(kLongestRun) ? kLongestRun : fits(2) ? 2 : 1;
+    const int64_t rows = out_end - out < 16 ? out_end - out : 16;
+    config.set(rows, 0, p.width);
+    for (int64_t a = 0; a < run; ++a) {
+      const int64_t first = out + a;
+      const int64_t stride = run * p.row_bytes;
+      for (auto& s : sums) {
+        for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
+      }
+      const auto widen = [&](int64_t col, int turn) {
+        widen_chunk(p.row(first), stride, rows, col, p.cols, tables, chunks[turn]);
+      };
+      const auto take_up = [&](int64_t col) {
+        const float scale = block_scale(w, first, col);
+        for (int64_t group = 0; group < groups; ++group) add_scaled(sums[group], partial[group], scale, floats);
+      };
+      Operands o{.a_stride = 64,
+                 .a_step = kTileBytes,
+                 .b0 = p.panel.data,
+                 .b1 = p.panel.data + p.group_stride,
+                 .b_stride = p.width * 4,
+                 .b_step = p.tile_b};
+      int turn = 0;
+      widen(0, turn);
+      for (int64_t block = 0; block < p.cols; block += step) {
+        const int64_t end = p.cols - block < step ? p.cols : block + step;
+        zero(false, groups == 2);
+        for (int64_t col = block; col < end; col += kChunk, turn ^= 1) {
+          if (col + kChunk < p.cols) widen(col + kChunk, turn ^ 1);
+          if (col == block && block > 0) take_up(block - step);
+          o.a0 = chunks[turn];
+          accumulate(o, 2, false, groups == 2);
+          o.b0 += 2 * p.tile_b;
+          o.b1 += 2 * p.tile_b;
+        }
+        store(partial[0], p.width * 4, false, groups == 2);
+      }
+      take_up((p.cols - 1) / step * step);
+      for (int64_t group = 0; group < groups; ++group) {
+        for (int64_t row = 0; row < 16; ++row) {
+          const int64_t at = row * run + a;
+          for (int64_t i = 0; i < p.width; ++i) {
+            ordered[group][at / 16][at % 16 * p.width + i] = sums[group][row * p.width + i];
+          }
         }
       }
-    };
-    Operands o{.a_stride = 64,
-               .a_step = kTileBytes,
-               .b0 = p.panel.data,
-               .b1 = p.panel.data + p.group_stride,
-               .b_stride = p.width * 4,
-               .b_step = p.tile_b};
-    int turn = 0;
-    widen(0, turn);
-    for (int64_t block = 0; block < p.cols; block += step) {
-      const int64_t end = p.cols - block < step ? p.cols : block + step;
-      zero(two_a, groups == 2);
-      for (int64_t col = block; col < end; col += kChunk, turn ^= 1) {
-        if (col + kChunk < p.cols) widen(col + kChunk, turn ^ 1);
-        if (col == block && block > 0) take_up(block - step);
-        o.a0 = chunks[turn][0];
-        o.a1 = chunks[turn][1];
-        accumulate(o, 2, two_a, groups == 2);
-        o.b0 += 2 * p.tile_b;
-        o.b1 += 2 * p.tile_b;
-      }
-      store(partial[0], p.width * 4, two_a, groups == 2);
     }
-    take_up((p.cols - 1) / step * step);
-    for (int64_t a = 0; a < (two_a ? 2 : 1); ++a) {
+    for (int64_t a = 0; a < run; ++a) {
       for (int64_t group = 0; group < groups; ++group) {
-        store_outputs(p.params, sums[a * 2 + group], p.width, 1.0f, p.panel.row_begin + group * kGemmGroupRows,
-                      p.rows_of_group(group), out + a * 16, pair.rows[a]);
+        store_outputs(p.params, ordered[group][a], p.width, 1.0f, p.panel.row_begin + group * kGemmGroupRows,
+                      p.rows_of_group(group), out + a * 16, rows);
       }
     }
   }
@@ -538,9 +500,9 @@ void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
       const float scale[2] = {block_scale(w, out, col), two_a ? block_scale(w, out + 16, col) : 0.0f};
       for (int64_t c = col; c < end; c += kChunk) {
         std::byte* target = block[0] + (c - col) / 32 * kTileBytes;
-        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target, [] {});
+        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target);
         target += sizeof(block[0]);
-        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target, [] {});
+        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target);
       }
       const auto take_up = [&](int64_t group) {
         float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];

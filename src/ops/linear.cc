@@ -132,7 +132,8 @@ struct Batch {
     constexpr int64_t kLeastBytes = 256 << 10, kMostBytes = 2 << 20;
     const int64_t unit_bytes = std::max<int64_t>(1, weight_bytes / units);
     const int64_t least = std::min((units + workers - 1) / workers, kLeastBytes / unit_bytes + 1);
-    const int64_t grain = std::max(least, std::min(units / (workers * 8), kMostBytes / unit_bytes));
+    int64_t grain = std::max(least, std::min(units / (workers * 8), kMostBytes / unit_bytes));
+    if (grain > 4) grain -= grain % 4;  // pieces of whole scale blocks stream best
     threads.parallel_for(units, grain, [this](int64_t begin, int64_t end, int) { multiply(begin, end); });
   }
 };
