@@ -94,7 +94,14 @@ TEST(WrongInputTest, ADamagedIndexIsNamed) {
 
 TEST(WrongInputTest, AMissingTensorIsNamed) {
   ModelCopy model;
+  const std::string index = model.read("model.safetensors.index.json");
   model.replace("model.safetensors.index.json", "\"model.norm.weight\"", "\"model.other.weight\"");
+  expect_error(generate(model.path()), {"model.other.weight"});
+  // Not in the index at all.
+  const size_t begin = index.find("\"model.norm.weight\"");
+  ASSERT_NE(begin, std::string::npos);
+  model.write("model.safetensors.index.json",
+              index.substr(0, begin) + index.substr(index.find('"', index.find(',', begin))));
   expect_error(generate(model.path()), {"model.norm.weight"});
 }
 
