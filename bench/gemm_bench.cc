@@ -5,6 +5,7 @@
 // ratios are medians over the turns. "cpu" figures count processor time instead of wall time: they say the same on a
 // quiet machine and remain meaningful on a shared one (with --threads 1).
 #include <fmt/core.h>
+#include <omp.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -305,7 +306,7 @@ std::string prefill(const Options& options, ThreadPool& threads, Weights& weight
 
 int run(const Options& options) {
   ThreadPool threads(options.threads);
-  if (options.threads > 0) setenv("OMP_NUM_THREADS", std::to_string(options.threads).c_str(), 1);
+  omp_set_num_threads(threads.thread_count());  // oneDNN's
   if (const Status forced = force_linear_host_implementation(options.implementation); !forced.ok()) {
     fmt::print(stderr, "{}\n", forced.error().message());
     return 1;
