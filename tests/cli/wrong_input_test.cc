@@ -98,11 +98,11 @@ TEST(WrongInputTest, AMissingTensorIsNamed) {
   model.replace("model.safetensors.index.json", "\"model.norm.weight\"", "\"model.other.weight\"");
   expect_error(generate(model.path()), {"model.other.weight"});
   // Not in the index at all.
-  const size_t begin = index.find("\"model.norm.weight\"");
+  const size_t begin = index.find("\"lm_head.weight\"");
   ASSERT_NE(begin, std::string::npos);
   model.write("model.safetensors.index.json",
               index.substr(0, begin) + index.substr(index.find('"', index.find(',', begin))));
-  expect_error(generate(model.path()), {"model.norm.weight"});
+  expect_error(generate(model.path()), {"lm_head.weight"});
 }
 
 TEST(WrongInputTest, AShapeThatDisagreesWithTheConfigIsNamed) {
