@@ -82,7 +82,8 @@ void transpose_16x16(__m512i r[16]) {
 }
 
 __mmask16 first_lanes(int64_t count) {
-  return count >= 16 ? 0xffff : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1u);
+  const unsigned lanes = count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u;
+  return static_cast<__mmask16>(lanes);
 }
 
 // Columns [col, col + 32) of a row as bf16, zeros from `cols` on.
