@@ -60,17 +60,27 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.tokenizer << " " << c
 EncodeOptions options_of(const std::string& mode) {
   EncodeOptions options;
   options.add_special = false;
-  options.parse_special = mode == "all";
+  options.parse_special = mode == "all" || mode == "whole";
   options.parse_not_special = mode == "not_special";
   return options;
+}
+
+Result<Tokenizer> load_with_ignore_merges(const std::string& folder) {
+  std::string text = read_all(folder + "/tokenizer.json");
+  const std::string off = "\"ignore_merges\":false";
+  const size_t at = text.find(off);
+  EXPECT_NE(at, std::string::npos);
+  if (at != std::string::npos) text.replace(at, off.size(), "\"ignore_merges\":true");
+  return Tokenizer::from_json(text, "");
 }
 
 class TokenizerGolden : public testing::TestWithParam<Case> {};
 
 TEST_P(TokenizerGolden, IdsEqualTheReference) {
   const std::string name = GetParam().tokenizer, mode = GetParam().mode;
-  const auto tokenizer =
-      Tokenizer::load(name == "tiny" ? std::string(LANTERN_SOURCE_DIR "/models/tiny") : kFolder + "tokenizers/" + name);
+  const std::string folder =
+      name == "tiny" ? std::string(LANTERN_SOURCE_DIR "/models/tiny") : kFolder + "tokenizers/" + name;
+  const auto tokenizer = mode == "whole" ? load_with_ignore_merges(folder) : Tokenizer::load(folder);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
   const auto hashes = read_hashes(name + "." + mode);
   const auto full = parse_json(read_all(kFolder + "golden/" + name + "." + mode + ".json"));
@@ -98,8 +108,38 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                                          Case{"glm", "all"}, Case{"glm", "none"}, Case{"glm", "not_special"},
                                          Case{"gpt2", "all"}, Case{"gpt2", "none"}, Case{"other", "all"},
                                          Case{"other", "none"}, Case{"other", "not_special"}, Case{"kimi", "all"},
-                                         Case{"kimi", "none"}, Case{"random", "all"}, Case{"tiny", "all"}),
+                                         Case{"kimi", "none"}, Case{"random", "all"}, Case{"random", "whole"},
+                                         Case{"tiny", "all"}),
                          [](const auto& test) { return std::string(test.param.tokenizer) + "_" + test.param.mode; });
+
+class WordsGolden : public testing::TestWithParam<const char*> {};
+
+// Ids hide a wrong cut wherever no merge would cross it; the sizes of the pre-tokens do not.
+TEST_P(WordsGolden, CutsEqualTheReference) {
+  const std::string name = GetParam();
+  const auto tokenizer = Tokenizer::load(kFolder + "tokenizers/" + name);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+  const auto hashes = read_hashes(name + ".words");
+  const auto fragments = load_fragments();
+  int failures = 0;
+  for (size_t i = 0; i < kNumCorpusStrings && failures < 5; ++i) {
+    const auto words = tokenizer->words(make_corpus_string(i, fragments));
+    ASSERT_TRUE(words.ok());
+    std::vector<TokenId> sizes;
+    std::string shown;
+    for (const std::string& word : *words) {
+      sizes.push_back(static_cast<TokenId>(word.size()));
+      shown += escaped(word);
+      shown += " | ";
+    }
+    if (hash_ids(sizes) == hashes[i]) continue;
+    ++failures;
+    ADD_FAILURE() << "string " << i << " is cut into " << shown;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WordsGolden, testing::Values("v3", "v2", "glm", "gpt2", "other", "random", "kimi"),
+                         [](const auto& test) { return std::string(test.param); });
 
 class DecodeGolden : public testing::TestWithParam<const char*> {};
 

@@ -4,7 +4,7 @@
 #include <pcre2.h>
 
 #include "text/split_pattern.h"
-#include "text/utf8.h"
+#include "text/unicode_classes.h"
 
 namespace lantern {
 namespace {
@@ -16,13 +16,67 @@ constexpr uint32_t kMatchLimit = 10'000'000;
 // Oniguruma's classes written out, for use inside of a bracket. PCRE2's own \s and \w differ in a few characters.
 constexpr std::string_view kSpaceItems =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kWordItems = R"(\p{L}\p{M}\p{N}\p{Pc})";
 constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
 Error unsupported(std::string_view what, std::string_view pattern) {
   return Error(ErrorCode::kUnsupported,
                fmt::format("the split pattern uses {}, which Lantern cannot match as the tokenizers package does: {}",
                            what, pattern.substr(0, 200)));
+}
+
+// The code points whose mask has a wanted and no unwanted bit, written as items of a class.
+std::string class_items(CharMask wanted, CharMask unwanted) {
+  std::string items;
+  uint32_t first = 0, last = 0;
+  bool open = false;
+  const auto close = [&]() {
+    if (open)
+      items += first == last ? fmt::format("\\x{{{:x}}}", first) : fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", first, last);
+    open = false;
+  };
+  for (size_t i = 0; i < kNumUnicodeRanges; ++i) {
+    const UnicodeRange& range = kUnicodeRanges[i];
+    if ((range.mask & wanted) == 0 || (range.mask & unwanted) != 0) continue;
+    if (open && range.first == last + 1) {
+      last = range.last;
+      continue;
+    }
+    close();
+    first = range.first;
+    last = range.last;
+    open = true;
+  }
+  close();
+  return items;
+}
+
+// Properties are written out, because PCRE2 may know an older Unicode than Oniguruma. Empty for a name that is not in
+// our table: PCRE2's own meaning is taken.
+std::string property_items(std::string_view name) {
+  if (name == "L") return class_items(kLetter, 0);
+  if (name == "Lu") return class_items(kLetterUpper, kTitlecase);
+  if (name == "Lt") return class_items(kTitlecase, 0);
+  if (name == "Ll") return class_items(kLetterLower, 0);
+  if (name == "Lm") return class_items(kModifierLetter, 0);
+  if (name == "Lo") return class_items(kLetterOther, kModifierLetter);
+  if (name == "M") return class_items(kMark, 0);
+  if (name == "N") return class_items(kNumber, 0);
+  if (name == "Nd") return class_items(kDecimalDigit, 0);
+  if (name == "P") return class_items(kPunctuation, 0);
+  if (name == "S") return class_items(kSymbol, 0);
+  if (name == "Han") return class_items(kHan, 0);
+  return {};
+}
+
+// PCRE2 takes a bare script name for the extended property, Oniguruma for the plain one.
+bool is_script(std::string_view name) {
+  const std::string probe = fmt::format("\\p{{sc:{}}}", name);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(probe.data()), probe.size(), PCRE2_UTF | PCRE2_UCP,
+                                   &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
 }
 
 // Rewrites Oniguruma's Ruby syntax to PCRE2's.
@@ -37,10 +91,18 @@ Result<std::string> translate(std::string_view pattern) {
         return Error(ErrorCode::kCorrupt, fmt::format("the split pattern ends in a backslash: {}", pattern));
       }
       const char escaped = pattern[i];
-      std::string_view items;
+      std::string items;
+      const size_t brace = pattern.substr(i + 1).starts_with('{') ? pattern.find('}', i) : std::string_view::npos;
+      const std::string_view name =
+          brace == std::string_view::npos ? std::string_view() : pattern.substr(i + 2, brace - i - 2);
       if (escaped == 's' || escaped == 'S') items = kSpaceItems;
-      if (escaped == 'w' || escaped == 'W') items = kWordItems;
+      if (escaped == 'w' || escaped == 'W') items = class_items(kLetter | kMark | kNumber, 0) + "\\p{Pc}";
+      if (escaped == 'd' || escaped == 'D') items = class_items(kDecimalDigit, 0);
       if (escaped == 'h' || escaped == 'H') items = kHexItems;
+      if (escaped == 'p' || escaped == 'P') {
+        items = property_items(name);
+        if (!items.empty()) i = brace;
+      }
       if (items.empty()) {
         // \b depends on \w; the others have another meaning or none in PCRE2.
         if (std::string_view("bBZGKRXNOyYkg").find(escaped) != std::string_view::npos) {
@@ -48,14 +110,14 @@ Result<std::string> translate(std::string_view pattern) {
         }
         out += '\\';
         out += escaped;
-        // The braces of \p{L} and \x{41} are no repeat.
-        const size_t close = pattern.find('}', i);
-        if (pattern.substr(i + 1).starts_with('{') && close != std::string_view::npos) {
-          out += pattern.substr(i + 1, close - i);
-          i = close;
+        // The braces of \p{Greek} and \x{41} are no repeat.
+        if (brace != std::string_view::npos) {
+          out += (escaped == 'p' || escaped == 'P') && is_script(name) ? fmt::format("{{sc:{}}}", name)
+                                                                       : fmt::format("{{{}}}", name);
+          i = brace;
         }
       } else if (escaped >= 'a') {
-        out += in_class ? fmt::format("{}", items) : fmt::format("[{}]", items);
+        out += in_class ? items : fmt::format("[{}]", items);
       } else if (in_class) {
         return unsupported(fmt::format("\\{} inside of a character class", escaped), pattern);
       } else {

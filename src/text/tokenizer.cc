@@ -188,6 +188,14 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Enco
   return ids;
 }
 
+Result<std::vector<std::string>> Tokenizer::words(std::string_view text) const {
+  const std::string repaired = replace_invalid_utf8(text);
+  std::vector<std::string_view> words;
+  std::vector<std::unique_ptr<std::string>> storage;
+  RETURN_IF_ERROR(impl_->pre_tokenizer.split(repaired, words, storage));
+  return std::vector<std::string>(words.begin(), words.end());
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   std::string bytes;
   for (const TokenId id : ids) {

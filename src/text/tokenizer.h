@@ -50,6 +50,10 @@ class Tokenizer {
   // vocabulary) give nothing. skip_special leaves out added tokens that are flagged special.
   std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
 
+  // The pre-tokens of a text, in which byte pairs are merged: shows why a text is cut as it is. Added tokens are not
+  // recognised.
+  Result<std::vector<std::string>> words(std::string_view text) const;
+
   // The bytes a token stands for, which need not be valid UTF-8; empty for an id without a token.
   std::string_view token_bytes(TokenId id) const;
 

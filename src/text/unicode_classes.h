@@ -23,6 +23,10 @@ inline constexpr CharMask kWhiteSpace = 1 << 7;  // \s: the property White_Space
 inline constexpr CharMask kHan = 1 << 8;         // script Han
 inline constexpr CharMask kWord = 1 << 9;        // \w of the Rust regex crate
 inline constexpr CharMask kNumeric = 1 << 10;    // the Digits pre-tokenizer's own (newer) table of numbers
+// Parts of the classes above.
+inline constexpr CharMask kModifierLetter = 1 << 11;  // Lm
+inline constexpr CharMask kTitlecase = 1 << 12;       // Lt
+inline constexpr CharMask kDecimalDigit = 1 << 13;    // Nd
 
 struct UnicodeRange {
   uint32_t first;

@@ -111,8 +111,9 @@ SENTENCES = [
     "end of line \n", "\ttab", "a\u00a0b\u2003c\u3000d", "zero\u200bwidth\u200djoin\ufeffer\u00ad", "e\u0301 n\u0303 A\u030a\u0301 \u0301x",
     "👋🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇯🇵 1️⃣ ❤️ ☺︎ 🫠", "😀😃😄 lol 😂😂😂", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "a\u0000b\u0001\u001b[31mred\u001b[0m\u007f", "\ue000\uf8ff\U000f0000 private",
     "\u0378\u0379\U0001fbff unassigned \U0010ffff", "٠١٢ ०१२ ０１２ 𝟎𝟏𝟐 ௧௨௩ Ⅳ ⑤ 一二三", "µ ª º Ǆ ǅ ǆ ʰ ʕ Σ ς ß ẞ ı İ ﬁ ﬆ",
-    "‘quoted’ “text” «guillemets» ‹a› „b“ 、。「」【】", "–—―‖…·•", "☃☂★☆♠♥♦♣✓✗→←↑↓⇒", "$^+=<>|~` \u00a8\u00af\u00b4\u00b8", "a_b __init__ _x",
+    "a\U00011de0\U00011de1b\U00016ec5 newer than Unicode 16", "‘quoted’ “text” «guillemets» ‹a› „b“ 、。「」【】", "–—―‖…·•", "☃☂★☆♠♥♦♣✓✗→←↑↓⇒", "$^+=<>|~` \u00a8\u00af\u00b4\u00b8", "a_b __init__ _x",
     "ÀÉÎÕÜ ÇÑØ àéîõü çñø", "MiXeD CaSe WoRdS ABCdef abcDEF AbC", "ΑΒΓαβγ ΔΕζη", "АБВабв ГДежз", "中a国b字C 日本go韓国", "Ａｂｃ１２３！",
+    "안녕ABC あAいBb ㄱAʰB AʰbC كA אAa ǅa aǅ Aa\u0301B \u0301Ab", "it'ſx don'Temps we'LLx I'Mx 'ſT 'SAY o'DAY 'REx", "漢A々b〆C",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "abababababababababababababababababab", "the the the the the",
     "internationalization antidisestablishmentarianism", "Donaudampfschifffahrtsgesellschaftskapitän", "1234567890123456789012345678901234567890",
 ]
@@ -123,7 +124,7 @@ SPECIAL_STRINGS = [
     "[gMASK]", "<sop>", "[gMASK]<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<tool_call>", "</tool_call>", "<arg_key>",
     "<|im_user|>", "<|im_middle|>", "<|im_end|>", "[BOS]", "[EOS]", "<|reserved_token_2300|>", "<think", "</think></think>", "<<think>>",
     "x<think> y </think>\n\n", "<mask>", " <mask> ", "a<mask>b", "  \n<mask>\t ", "[R]  [R] x", "[LR]", " \t[LR] \n[LR]", "word", "a word here",
-    "words", "swords", "word.", "_word", "éword", "word\u0301", "<a>", "<a><b>", "<a><b", "<a><a><b>", "<b>", "\u2460word", "\u24b6word", "word\u200d",
+    "words", "swords", "word.", "_word", "éword", "word\u0301", "<a>", "<a><b>", "<a><b", "<a><a><b>", "<b>", "x<a> x<a x<ab", "\u2460word", "\u24b6word", "word\u200d",
 ]
 
 FRAGMENTS = SENTENCES + SPECIAL_STRINGS

@@ -137,7 +137,7 @@ def make_other():
     tok.add_special_tokens([special("<mask>", lstrip=True), special("[R]", rstrip=True), special("[LR]", lstrip=True, rstrip=True),
                             special("<a>"), special("<a><b>"), special("<b>")])
     tok.add_tokens([AddedToken("word", single_word=True, normalized=True), AddedToken("the", normalized=True),
-                    AddedToken("é", normalized=False), plain("<think>")])
+                    AddedToken("é", normalized=False), plain("<think>"), plain("x<a")])
     return tok, {}
 
 
@@ -162,7 +162,7 @@ def make_random():
     pairs = list(merges)
     rng.shuffle(pairs)
     tok = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
-    tok.pre_tokenizer = pre_tokenizers.Sequence(isolated([r"[^\n]{1,40}"]) + [pre_tokenizers.ByteLevel(**BYTE_LEVEL)])
+    tok.pre_tokenizer = pre_tokenizers.Sequence(isolated([r"[^\n]{1,5}"]) + [pre_tokenizers.ByteLevel(**BYTE_LEVEL)])
     tok.decoder = decoders.ByteLevel()
     return tok, {}
 
@@ -182,6 +182,12 @@ def write_goldens(folder, name, modes, texts):
         # The first strings in full, to see at a glance what differs.
         with open(folder / f"{name}.{mode}.json", "w", encoding="utf-8") as out:
             json.dump(all_ids[:80], out, separators=(",", ":"))
+
+
+def write_words(folder, name, pre_tokenizer, texts):
+    """Sizes in bytes of the pre-tokens; one character of the byte alphabet is one byte."""
+    sizes = [[len(piece) for piece, _ in pre_tokenizer.pre_tokenize_str(text)] for text in texts]
+    (folder / f"{name}.words.hash").write_bytes(struct.pack(f"<{len(texts)}I", *map(hash_ids, sizes)))
 
 
 def main():
@@ -214,13 +220,16 @@ def main():
             modes["not_special"] = lambda t: not_special.encode(t, add_special_tokens=False).ids
         if name == "random":  # no added tokens: the two modes are one
             modes.pop("none")
+            document["model"]["ignore_merges"] = True
+            whole = Tokenizer.from_str(json.dumps(document))
+            modes["whole"] = lambda t: whole.encode(t, add_special_tokens=False).ids
         write_goldens(golden, name, modes, texts)
+        write_words(golden, name, full.pre_tokenizer, texts)
         decoded = [full.decode(full.encode(t, add_special_tokens=False).ids, skip_special_tokens=True) for t in texts]
         (golden / f"{name}.decoded.hash").write_bytes(struct.pack(
             f"<{len(texts)}I", *(hash_ids(list(d.encode("utf-8"))) for d in decoded)))
 
-    # Kimi: the ranks are the ids of a BPE trained with Kimi's pattern (no & & in Oniguruma's way of training needed: the
-    # pattern is the published one) in order of merging.
+    # Kimi: the ranks are the ids of a BPE trained with Kimi's pattern, in order of merging.
     tok = train([pre_tokenizers.Split(Regex(KIMI), "isolated"), pre_tokenizers.ByteLevel(**BYTE_LEVEL)], [], 2048)
     alphabet = {}
     kept = list(range(0x21, 0x7F)) + list(range(0xA1, 0xAD)) + list(range(0xAE, 0x100))
@@ -228,6 +237,7 @@ def main():
     for byte in range(256):
         alphabet[chr(byte) if byte in kept else chr(0x100 + extra)] = byte
         extra += byte not in kept
+    write_words(golden, "kimi", tok.pre_tokenizer, texts)
     ranks = {}
     for token, _ in sorted(tok.get_vocab().items(), key=lambda item: item[1]):
         ranks[bytes(alphabet[c] for c in token)] = len(ranks)
