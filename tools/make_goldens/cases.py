@@ -229,7 +229,7 @@ def build_cases():
         dtype="BF16",
         fp8="ue8m0",
         rounded=True,
-        lengths=(40, 17),
+        lengths=(30, 20),
         positions="subset",
     )
     add(
@@ -241,7 +241,7 @@ def build_cases():
         V3_ROUTER,
         noaux,
         spelled("old", 1, 1e4, nano_yarn),
-        lengths=(30, 17),
+        lengths=(20, 14),
         dtype="BF16",
         rounded=True,
     )

@@ -56,7 +56,8 @@ SERVED = {
 
 class Reference:
     """traps: names of known mistakes to make (see TRAPS). rounded: do what an engine does with bf16 or FP8 weights, see
-    hf_run.rounded_inputs. served: what the caches round, an entry of SERVED."""
+    hf_run.rounded_inputs. jitter: a torch.Generator; every matrix product is then off by about 1e-6 of itself, as in
+    another implementation. served: what the caches round, an entry of SERVED."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Reference:
         traps=(),
         rounded=False,
         served=None,
+        jitter=None,
     ):
         self.c = config
         self.w = {name: tensor.to(dtype) for name, tensor in weights.items()}
@@ -76,6 +78,7 @@ class Reference:
         self.dtype = dtype
         self.traps = set(traps)
         self.rounded = rounded
+        self.jitter = jitter
         self.served = served or {"latent": None, "index": None, "hadamard": False}
         self.is_v2 = config["model_type"] == "deepseek_v2"
         self.index_interleaved = (config["model_type"] == "glm_moe_dsa") != ("index_rope" in self.traps)
@@ -136,7 +139,8 @@ class Reference:
 
     def linear(self, x, name):
         exact = name.endswith(("mlp.gate", "weights_proj"))
-        return (x if exact else self.bf16(x)) @ self.w[name + ".weight"].T
+        y = (x if exact else self.bf16(x)) @ self.w[name + ".weight"].T
+        return y if self.jitter is None else y * (1 + 1e-6 * torch.randn(y.shape, generator=self.jitter))
 
     def bf16(self, x):
         return self.to_bf16(x) if self.rounded else x
