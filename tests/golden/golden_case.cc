@@ -170,11 +170,19 @@ HashVectors load_hash_vectors() {
   return vectors;
 }
 
-TemporaryCheckpoint::TemporaryCheckpoint(const GoldenCase& golden, int shards) {
+TemporaryFolder::TemporaryFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "lantern_golden_XXXXXX").string();
   CHECK(mkdtemp(pattern.data()) != nullptr, "cannot make a temporary folder {}", pattern);
-  dir_ = pattern;
-  std::ofstream(dir_ / "config.json") << golden.config_json;
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+TemporaryCheckpoint::TemporaryCheckpoint(const GoldenCase& golden, int shards) {
+  std::ofstream(dir() / "config.json") << golden.config_json;
   json::object weight_map;
   size_t total = 0;
   for (int shard = 0; shard < shards; ++shard) {
@@ -188,18 +196,13 @@ TemporaryCheckpoint::TemporaryCheckpoint(const GoldenCase& golden, int shards) {
       recipes.push_back(&golden.recipes[i]);
       weight_map[golden.recipes[i].name] = file;
     }
-    write_shard(dir_ / file, recipes, golden.salt);
-    total += static_cast<size_t>(std::filesystem::file_size(dir_ / file));
+    write_shard(dir() / file, recipes, golden.salt);
+    total += static_cast<size_t>(std::filesystem::file_size(dir() / file));
   }
   if (shards > 1) {
     const json::object index{{"metadata", json::object{{"total_size", total}}}, {"weight_map", weight_map}};
-    std::ofstream(dir_ / "model.safetensors.index.json") << json::serialize(index);
+    std::ofstream(dir() / "model.safetensors.index.json") << json::serialize(index);
   }
-}
-
-TemporaryCheckpoint::~TemporaryCheckpoint() {
-  std::error_code ignored;
-  std::filesystem::remove_all(dir_, ignored);
 }
 
 }  // namespace lantern::golden

@@ -59,19 +59,30 @@ struct HashVectors {
 };
 HashVectors load_hash_vectors();
 
-// A checkpoint folder as published models have it, in a fresh temporary folder that goes away with the object.
+// A fresh folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A checkpoint folder as published models have it.
 class TemporaryCheckpoint {
  public:
   // `shards` 1: model.safetensors. More: model-0000i-of-0000n.safetensors and an index.
   TemporaryCheckpoint(const GoldenCase& golden, int shards);
-  ~TemporaryCheckpoint();
-  TemporaryCheckpoint(const TemporaryCheckpoint&) = delete;
-  TemporaryCheckpoint& operator=(const TemporaryCheckpoint&) = delete;
 
-  const std::filesystem::path& dir() const { return dir_; }
+  const std::filesystem::path& dir() const { return folder_.path(); }
 
  private:
-  std::filesystem::path dir_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace lantern::golden
