@@ -10,3 +10,4 @@ pkg_check_modules(Highway REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(Pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(Utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(Edit REQUIRED IMPORTED_TARGET libedit)
+find_package(rapidcheck QUIET)  # property tests; they are left out, with a notice, where it is missing

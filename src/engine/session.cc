@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "attention/step_plan.h"
+#include "attention/plan/step_limits.h"
 #include "base/log.h"
 #include "engine/step_buffers.h"
 #include "model/config.h"

@@ -7,20 +7,16 @@
 namespace lantern {
 
 Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sample_rows, int32_t vocab) {
-  limits_ = limits;
+  StepPlanConfig config;
+  config.limits = limits;
+  config.groups = {StepPlanConfig::group_of(limits)};
+  RETURN_IF_ERROR(inputs_.create(device, config));
+  RETURN_IF_ERROR(plan_.create(device, config));
   const auto make = [&]<class T>(Buffer<T>& buffer, const char* owner, int64_t capacity) -> Status {
     ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
     return {};
   };
   RETURN_IF_ERROR(make(token_ids_, "token_ids", limits.max_tokens));
-  RETURN_IF_ERROR(make(num_requests_, "num_requests", 1));
-  RETURN_IF_ERROR(make(num_tokens_, "num_tokens", 1));
-  RETURN_IF_ERROR(make(query_start_loc_, "query_start_loc", limits.max_requests + 1));
-  RETURN_IF_ERROR(make(seq_lens_, "seq_lens", limits.max_requests));
-  RETURN_IF_ERROR(make(block_table_, "block_table", int64_t{limits.max_requests} * limits.max_blocks_per_request));
-  RETURN_IF_ERROR(make(token_request_, "token_request", limits.max_tokens));
-  RETURN_IF_ERROR(make(token_context_len_, "token_context_len", limits.max_tokens));
-  RETURN_IF_ERROR(make(slot_mapping_, "slot_mapping", limits.max_tokens));
   RETURN_IF_ERROR(make(sample_rows_, "sample_rows", sample_rows));
   RETURN_IF_ERROR(make(sampled_, "sampled", sample_rows));
   RETURN_IF_ERROR(make(scored_, "scored", sample_rows));
@@ -33,50 +29,33 @@ Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sam
   // The sequence owns every block but the null block, in order.
   std::vector<int32_t> table(static_cast<size_t>(limits.max_blocks_per_request));
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i) + 1;
-  device.copy_to_device(block_table_->fixed().data(), table.data(), table.size() * sizeof(int32_t));
+  inputs_.write_block_table(device, 0, 0, table);
   return {};
 }
 
 void StepBuffers::run_plan(Stream& stream, std::span<const int32_t> tokens, int32_t begin, bool decode) {
   Device& device = stream.device();
   const auto count = static_cast<int32_t>(tokens.size());
-  CHECK(count >= 1 && count <= limits_.max_tokens, "a step of {} tokens was planned, but buffers hold {}", count,
-        limits_.max_tokens);
-  const auto put = [&](const Buffer<int32_t>& buffer, std::span<const int32_t> values) {
-    device.copy_to_device(buffer->fixed().data(), values.data(), values.size_bytes());
-  };
-  const int32_t one = 1;
+  const StepLimits& limits = plan_.config().limits;
+  CHECK(count >= 1 && count <= limits.max_tokens, "a step of {} tokens was planned, but buffers hold {}", count,
+        limits.max_tokens);
+  device.copy_to_device(token_ids_->fixed().data(), tokens.data(), tokens.size_bytes());
   const int32_t starts[2] = {0, count};
   const int32_t seq_len = begin + count;
-  put(token_ids_, tokens);
-  put(num_requests_, {&one, 1});
-  put(num_tokens_, {&count, 1});
-  put(query_start_loc_, starts);
-  put(seq_lens_, {&seq_len, 1});
-  StepPlanParams p;
-  p.tokens = count;
-  p.requests = 1;
-  p.block_size = limits_.block_size;
-  p.num_requests = Fixed<const int32_t>(num_requests_->fixed());
-  p.num_tokens = Fixed<const int32_t>(num_tokens_->fixed());
-  p.query_start_loc = Fixed<const int32_t>(query_start_loc_->fixed());
-  p.seq_lens = Fixed<const int32_t>(seq_lens_->fixed());
-  p.block_table = Fixed<const int32_t>(block_table_->fixed());
-  p.block_table_stride = limits_.max_blocks_per_request;
-  p.token_request = token_request_->fixed();
-  p.token_context_len = token_context_len_->fixed();
-  p.slot_mapping = slot_mapping_->fixed();
-  plan_step(stream, p);
+  const int32_t prefilling = decode ? 0 : 1;
+  inputs_.write(device, {.num_requests = 1,
+                         .num_tokens = count,
+                         .query_start_loc = starts,
+                         .seq_lens = {&seq_len, 1},
+                         .prefilling = {&prefilling, 1}});
+  const BucketShape bucket{.tokens = count, .requests = 1, .query_width = 1};
+  plan_step(stream, plan_.params(inputs_, bucket));
+  view_ = plan_.view(inputs_, bucket, decode ? count : 0);
+}
 
-  view_.tokens = count;
-  view_.decode_tokens = decode ? count : 0;
-  view_.requests = 1;
-  view_.block_size = limits_.block_size;
-  view_.block_table_stride = limits_.max_blocks_per_request;
-  view_.token_request = Fixed<const int32_t>(token_request_->fixed());
-  view_.token_context_len = Fixed<const int32_t>(token_context_len_->fixed());
-  view_.slot_mapping = Fixed<const int32_t>(slot_mapping_->fixed());
-  view_.block_table = Fixed<const int32_t>(block_table_->fixed());
+void StepBuffers::check_plan(Device& device) const {
+  const int32_t errors = plan_.num_errors(device);
+  CHECK(errors == 0, "the step plan found {} faults in a step of one sequence", errors);
 }
 
 void StepBuffers::set_sample_rows(Device& device, int32_t first_row, int32_t count) {
@@ -103,6 +82,7 @@ int32_t StepBuffers::sample(Stream& stream, const Model& model, const SamplingSe
   p.scratch_bytes = sample_scratch_->capacity();
   lantern::sample(stream, p);
   stream.synchronize();
+  check_plan(device);
   int32_t token = 0;
   device.copy_to_host(&token, sampled_->fixed().data(), sizeof(token));
   return token;
@@ -124,6 +104,7 @@ void StepBuffers::score_rows(Stream& stream, const Model& model, std::span<const
   p.k = k;
   lantern::logprobs(stream, p);
   stream.synchronize();
+  check_plan(device);
   const auto rows = next.size();
   const auto width = static_cast<size_t>(k);
   std::vector<float> row_logprobs(rows), top_logprobs(rows * width);

@@ -5,7 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "attention/step_plan.h"
+#include "attention/plan/step_inputs.h"
+#include "attention/plan/step_plan_buffers.h"
 #include "attention/step_view.h"
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
@@ -36,12 +37,15 @@ class StepBuffers {
                   const std::function<void(TokenScore)>& sink);
 
  private:
-  StepLimits limits_;
+  // A plan that found a fault in what this class wrote is a broken invariant.
+  void check_plan(Device& device) const;
+
+  StepInputs inputs_;
+  StepPlanBuffers plan_;
   StepView view_;
   template <class T>
   using Buffer = std::unique_ptr<PersistentBuffer<T>>;
-  Buffer<int32_t> token_ids_, num_requests_, num_tokens_, query_start_loc_, seq_lens_, block_table_;
-  Buffer<int32_t> token_request_, token_context_len_, slot_mapping_;
+  Buffer<int32_t> token_ids_;
   Buffer<int32_t> sample_rows_, sampled_, scored_, top_tokens_;
   Buffer<int64_t> output_positions_;
   Buffer<SamplingSettings> settings_;

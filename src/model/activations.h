@@ -1,7 +1,7 @@
 // Every intermediate tensor of a step, laid out once in the Workspace, sized by the step's limits alone.
 #pragma once
 
-#include "attention/step_plan.h"
+#include "attention/plan/step_limits.h"
 #include "device/workspace.h"
 #include "model/config.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "attention/indexer.h"
-#include "attention/step_plan.h"
+#include "attention/plan/step_limits.h"
 #include "attention/step_view.h"
 #include "device/stream.h"
 #include "model/activations.h"

@@ -1,0 +1,39 @@
+// Owns every output of the plan, at addresses and capacities fixed by StepPlanConfig alone, and makes the launch
+// parameters of a bucket over them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "attention/plan/int_arena.h"
+#include "attention/plan/step_inputs.h"
+#include "attention/plan/step_plan.h"
+#include "attention/step_view.h"
+
+namespace lantern {
+
+class StepPlanBuffers {
+ public:
+  Status create(Device& device, const StepPlanConfig& config);
+
+  // The outputs that the config asks for, with the bucket's launch shape. Broken invariant when the bucket exceeds
+  // the limits.
+  StepPlanParams params(const StepInputs& inputs, const BucketShape& bucket) const;
+  // What attention kernels see of such a step in a cache group; the first `decode_tokens` tokens belong to decodes.
+  StepView view(const StepInputs& inputs, const BucketShape& bucket, int32_t decode_tokens, int32_t group = 0) const;
+  // How many faults the last plan reported: copied from the device, so ask only where outputs are read anyway.
+  int32_t num_errors(Device& device) const;
+  const StepPlanConfig& config() const { return config_; }
+  void poison(Device& device) const { arena_.fill(device, kPlanPoison); }
+
+ private:
+  void lay_out(plan::IntArena& arena);
+
+  StepPlanConfig config_;
+  plan::IntArena arena_;
+  Fixed<int32_t> counts_, token_request_, token_context_len_;
+  std::array<Fixed<int32_t>, kMaxCacheGroups> slot_mappings_;
+  StepPlanParams outputs_;  // every pointer and the configuration; no bucket, no inputs
+};
+
+}  // namespace lantern
