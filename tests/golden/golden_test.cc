@@ -31,6 +31,7 @@ std::vector<std::vector<int32_t>> inputs(const GoldenCase& golden) {
 
 std::vector<int32_t> lengths(const std::vector<std::vector<int32_t>>& tokens) {
   std::vector<int32_t> result;
+  result.reserve(tokens.size());
   for (const auto& ids : tokens) result.push_back(static_cast<int32_t>(ids.size()));
   return result;
 }

@@ -26,9 +26,14 @@ int32_t chunk_size(int round) {
   return kSizes[static_cast<size_t>(round) % std::size(kSizes)];
 }
 
-Step sorted(Step step) {
-  std::stable_sort(step.begin(), step.end(), [](const Piece& a, const Piece& b) { return a.absorbed > b.absorbed; });
-  return step;
+Step absorbed_first(const Step& step) {
+  Step result;
+  for (bool absorbed : {true, false}) {
+    for (const Piece& piece : step) {
+      if (piece.absorbed == absorbed) result.push_back(piece);
+    }
+  }
+  return result;
 }
 
 void append_chunks(std::vector<Step>& steps, std::vector<int32_t> done, const std::vector<int32_t>& lengths,
@@ -43,7 +48,7 @@ void append_chunks(std::vector<Step>& steps, std::vector<int32_t> done, const st
       step.push_back({static_cast<int>(s), done[s], count, decodes});
       done[s] += count;
     }
-    steps.push_back(sorted(std::move(step)));
+    steps.push_back(absorbed_first(step));
   }
 }
 
