@@ -6,7 +6,7 @@ build_packages=(
   libhwy-dev libpcre2-dev libutf8proc-dev libedit-dev libgtest-dev
 )
 # oneDNN is what bench/ compares with; nothing else links it.
-test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev)
+test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev librapidcheck-dev)
 
 say() { printf 'lantern: %s\n' "$*" >&2; }
 die() {

@@ -67,6 +67,7 @@ Result<int> run_quantize(const Values& values);
 Result<int> run_bench_step(const Values& values);
 Result<int> run_bench_memory(const Values& values);
 Result<int> run_eval(const Values& values);
+Result<int> run_plan(const Values& values);
 Result<int> run_doctor(const Values& values);
 Result<int> run_help(const Values& values);
 

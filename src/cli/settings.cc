@@ -191,6 +191,12 @@ constexpr Setting kSettings[] = {
      .help = "Bytes to read in one pass",
      .limits = {.lowest = 1 << 20, .highest = 1e12}},
 
+    // plan
+    {.name = "input",
+     .type = SettingType::kPath,
+     .value_name = "FILE",
+     .help = "JSON file with a batch or a list of batches; - reads standard input"},
+
     // Everywhere.
     {.name = "log-level",
      .value_name = "LEVEL",

@@ -1,7 +1,10 @@
 // Batches that contradict themselves: each fault is named, its request becomes padding, the others stand.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "attention/plan/plan_invariants.h"
 #include "oracle.h"
@@ -184,6 +187,14 @@ TEST(Malformed, EveryFaultHasANameOfItsOwn) {
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   EXPECT_EQ(plan_fault_name(PlanFault::kAccepted).name, "accepted_outside_query");
+  // And a row in the guide.
+  std::ifstream file(std::string(LANTERN_SOURCE_DIR) + "/docs/plan.md");
+  const std::string guide{std::istreambuf_iterator<char>(file), {}};
+  for (const PlanFaultName& row : plan_fault_names()) {
+    if (row.fault == PlanFault::kNone) continue;
+    const std::string text = fmt::format("| {} | `{}` | {} |", static_cast<int32_t>(row.fault), row.name, row.message);
+    EXPECT_NE(guide.find(text), std::string::npos) << text;
+  }
 }
 
 TEST(Limits, ContradictionsAreRefusedByName) {

@@ -72,10 +72,12 @@ void plan_rows(const StepPlanParams& p) {
   counts[kPrefillRequestBegin] = requests;
   counts[kPrefillTokenBegin] = tokens;
   RawRow row;
-  if (requests == 0 && p.query_start_loc[0] != 0) {
-    errors.add(-1, PlanFault::kQueryStart);
-  } else if (requests == 0 && tokens != 0) {
-    errors.add(-1, PlanFault::kQueryEnd);
+  if (usable && requests == 0) {  // no row is there to be at fault
+    if (p.query_start_loc[0] != 0) {
+      errors.add(-1, PlanFault::kQueryStart);
+    } else if (tokens != 0) {
+      errors.add(-1, PlanFault::kQueryEnd);
+    }
   }
   for (int32_t b = 0; b < p.bucket.requests; ++b) {
     p.query_start[b] = p.query_len[b] = p.seq_len[b] = 0;
