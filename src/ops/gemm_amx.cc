@@ -5,6 +5,7 @@
 // memory and back stays the same.
 #include <immintrin.h>
 
+#include "ops/gemm_amx_e4m3.h"
 #include "ops/gemm_amx_tiles.h"
 #include "ops/gemm_kernel.h"
 
@@ -48,12 +49,11 @@ const char* refuses(const QuantizedMatrix& w, LinearInput input) {
 
 // ---- x -> B tiles: [column pair][row of the group], two bf16 each.
 
-// The 16 column pairs of tile `half` (0, 1) of a chunk of 64, from the chunk's 32 pairs. bf16 weights take them in
-// order. FP8 weights are widened by interleaving bytes within 16-byte lanes, which yields columns 0-7 of every 16
-// first, then 8-15; x is put into the same order, since the order within a tile is free.
-__m512i fp8_pair_order(int half) {
-  alignas(64) int index[16];
-  for (int pair = 0; pair < 16; ++pair) index[pair] = pair / 4 * 8 + half * 4 + pair % 4;
+// The columns of tile `odd` (0, 1) of a chunk of 64 of FP8 weights, as widen_e4m3() yields them; bf16 weights take
+// columns in order. The order within a tile is free, so that x is put into the weights' order.
+__m512i fp8_order(int odd) {
+  alignas(64) uint16_t index[32];
+  for (int i = 0; i < 32; ++i) index[i] = static_cast<uint16_t>(i * 2 + odd);
   return _mm512_load_si512(index);
 }
 
@@ -97,7 +97,7 @@ void pack(const LinearParams& params, const GemmPanel& panel, int64_t group_begi
   const int64_t cols = params.weight.cols;
   const int64_t width = group_width(panel.rows);
   const bool fp8 = params.weight.dtype == DType::kF8E4M3;
-  const __m512i order[2] = {fp8_pair_order(0), fp8_pair_order(1)};
+  const __m512i order[2] = {fp8_order(0), fp8_order(1)};
   for (int64_t group = group_begin; group < group_end; ++group) {
     const float* x[16];
     const int64_t first = group * kGemmGroupRows;
@@ -111,8 +111,8 @@ void pack(const LinearParams& params, const GemmPanel& panel, int64_t group_begi
         tiles[1][i] = load_x(x[i], col + 32, cols);
         if (fp8) {
           const __m512i low = tiles[0][i];
-          tiles[0][i] = _mm512_permutex2var_epi32(low, order[0], tiles[1][i]);
-          tiles[1][i] = _mm512_permutex2var_epi32(low, order[1], tiles[1][i]);
+          tiles[0][i] = _mm512_permutex2var_epi16(low, order[0], tiles[1][i]);
+          tiles[1][i] = _mm512_permutex2var_epi16(low, order[1], tiles[1][i]);
         }
       }
       if (width == 1) {
@@ -156,43 +156,6 @@ void store_outputs(const LinearParams& params, const float* sums, int64_t width,
 }
 
 // ---- FP8 -> A tiles.
-
-// The bytes of the bf16 values of the codes 0..127, in two registers each.
-struct E4m3Tables {
-  __m512i high[2], low[2];
-};
-
-E4m3Tables make_e4m3_tables() {
-  alignas(64) uint8_t high[128], low[128];
-  for (unsigned code = 0; code < 128; ++code) {
-    const uint16_t bits = to_bf16(to_float(e4m3_t{static_cast<uint8_t>(code)})).bits;  // exact
-    high[code] = static_cast<uint8_t>(bits >> 8);
-    low[code] = static_cast<uint8_t>(bits & 0xffu);
-  }
-  return {{_mm512_load_si512(high), _mm512_load_si512(high + 64)},
-          {_mm512_load_si512(low), _mm512_load_si512(low + 64)}};
-}
-
-const E4m3Tables& e4m3_tables() {
-  static const E4m3Tables kTables = make_e4m3_tables();
-  return kTables;
-}
-
-// table[index & 127] for every byte. In assembly because it is the one AVX512_VBMI instruction here.
-inline __m512i look_up(__m512i index, const __m512i (&table)[2]) {
-  asm("vpermi2b %2, %1, %0" : "+v"(index) : "v"(table[0]), "v"(table[1]));
-  return index;
-}
-
-// 64 codes to 2 x 32 bf16, in the order of fp8_pair_order(). Subnormals and NaN take no branch: a test in this loop
-// costs more than the look-ups.
-inline void widen_e4m3(__m512i x, const E4m3Tables& tables, std::byte* first, std::byte* second) {
-  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
-  const __m512i low = look_up(x, tables.low);
-  const __m512i high = _mm512_ternarylogic_epi64(look_up(x, tables.high), x, sign, 0xf8);  // high | (x & sign)
-  _mm512_store_si512(first, _mm512_unpacklo_epi8(low, high));
-  _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
-}
 
 // Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on.
 inline void widen_chunk(const std::byte* weight, int64_t row_stride, int64_t rows, int64_t col, int64_t cols,
@@ -304,23 +267,125 @@ inline void set_scaled(float* sums, const float* partial, float scale, int64_t c
   }
 }
 
+// The sums of the outputs a, a + run, ... of a run to their places in it.
+inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run, int64_t a,
+                         float (&ordered)[kLongestRun][256]) {
+  for (int64_t row = 0; row < 16; ++row) {
+    const int64_t at = row * run + a;
+    for (int64_t i = 0; i < p.width; ++i) ordered[at / 16][at % 16 * p.width + i] = sums[row * p.width + i];
+  }
+}
+
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
-// As above, one A tile at a time. Tile j of a run of 16 * r outputs takes the outputs j, j + r, j + 2 r, ...: all tiles
-// of the run together read 16 streams that are r rows long, each going on where the tile before left it. The hardware's
-// prefetchers follow those; they keep one stream per 4 KiB page, and rows of FP8 are short. One chunk of 64 columns is
-// widened while the tiles of the one before are multiplied, and a scale block's sums are taken up while those of the
-// next begin: each would wait for the other otherwise.
-void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
+// One A tile of 16 outputs and 64 columns after the other, of all columns, for each tile of a run: tile j of a run of
+// 16 * r outputs takes the outputs j, j + r, j + 2 r, ... All tiles of the run together read 16 streams that are r rows
+// long, each going on where the tile before left it. The hardware's prefetchers follow those; they keep one stream per
+// 4 KiB page, and rows of FP8 are short. Prefetches of our own only take fill buffers from them.
+// A few rows of the next tile are widened between any two operations on the tile before: products that follow each
+// other wait 52 cycles for the sum, and loads of tiles wait for the stores. A scale block's sums are taken up after the
+// next block's for the same reason. `ordered` receives [group][tile][16 outputs][width].
+template <bool kTwoB>
+void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2][kLongestRun][256]) {
   const QuantizedMatrix& w = p.params.weight;
   const E4m3Tables tables = e4m3_tables();
   alignas(64) std::byte chunks[2][2 * kTileBytes];
-  alignas(64) float partial[4][256];
+  alignas(64) float partial[2][2][256];  // [block % 2][group]
   alignas(64) float sums[2][256];
-  alignas(64) float ordered[2][kLongestRun][256];  // [group][16 outputs]
-  const int64_t groups = p.panel.groups();
+  constexpr int64_t kGroups = kTwoB ? 2 : 1;
   const int64_t step = block_cols(w);
   const int64_t floats = 16 * p.width;
+  const int64_t stride = run * p.row_bytes;
+  const int64_t b_stride = p.width * 4;
+  const auto take_up = [&](int64_t row, int64_t block) {
+    const float scale = block_scale(w, row, block * step);
+    for (int64_t group = 0; group < kGroups; ++group) {
+      block == 0 ? set_scaled(sums[group], partial[0][group], scale, floats)
+                 : add_scaled(sums[group], partial[block % 2][group], scale, floats);
+    }
+  };
+  widen_rows<16>(p.row(out), stride, tables, chunks[0]);
+  int turn = 0;
+  for (int64_t a = 0; a < run; ++a) {
+    const std::byte* const row = p.row(out + a);
+    const std::byte* const after = a + 1 < run ? row + p.row_bytes : row;
+    const std::byte* b = p.panel.data;
+    int64_t block = 0;
+    for (int64_t col = 0; col < p.cols; ++block) {
+      const int64_t end = p.cols - col < step ? p.cols : col + step;
+      tile_zero<0>();
+      if constexpr (kTwoB) tile_zero<1>();
+      while (col < end) {
+        col += kChunk;
+        const std::byte* next = col < p.cols ? row + col : after;
+        const std::byte* tile = chunks[turn];
+        turn ^= 1;
+        std::byte* target = chunks[turn];
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          widen_rows<4>(next, stride, tables, target);
+          tile_load<6>(b, b_stride);
+          tile_load<4>(tile, 64);
+          if constexpr (kTwoB) tile_load<7>(b + p.group_stride, b_stride);
+          widen_rows<4>(next + 4 * stride, stride, tables, target + 4 * 64);
+          tile_multiply<0, 4, 6>();
+          if constexpr (kTwoB) tile_multiply<1, 4, 7>();
+          next += 8 * stride;
+          target += 8 * 64;
+          tile += kTileBytes;
+          b += p.tile_b;
+        }
+      }
+      tile_store<0>(partial[block % 2][0], b_stride);
+      if constexpr (kTwoB) tile_store<1>(partial[block % 2][1], b_stride);
+      if (block > 0) take_up(out + a, block - 1);
+    }
+    take_up(out + a, block - 1);
+    for (int64_t group = 0; group < kGroups; ++group) put_in_order(p, sums[group], run, a, ordered[group]);
+  }
+}
+
+// Tile `a` of a run as above, for fewer than 16 outputs or columns that are no multiple of 64.
+void multiply_partial(const Product& p, int64_t out, int64_t rows, int64_t run, int64_t a,
+                      float (&ordered)[2][kLongestRun][256]) {
+  const QuantizedMatrix& w = p.params.weight;
+  const E4m3Tables tables = e4m3_tables();
+  alignas(64) std::byte chunk[2 * kTileBytes];
+  alignas(64) float partial[4][256];
+  alignas(64) float sums[2][256];
+  const int64_t groups = p.panel.groups();
+  const int64_t step = block_cols(w);
+  Operands o{.a0 = chunk,
+             .a_stride = 64,
+             .a_step = kTileBytes,
+             .b0 = p.panel.data,
+             .b1 = p.panel.data + p.group_stride,
+             .b_stride = p.width * 4,
+             .b_step = p.tile_b};
+  for (int64_t block = 0; block < p.cols; block += step) {
+    const int64_t end = p.cols - block < step ? p.cols : block + step;
+    zero(false, groups == 2);
+    for (int64_t col = block; col < end; col += kChunk) {
+      widen_chunk(p.row(out + a), run * p.row_bytes, rows, col, p.cols, tables, chunk);
+      accumulate(o, 2, false, groups == 2);
+      o.b0 += 2 * p.tile_b;
+      o.b1 += 2 * p.tile_b;
+    }
+    store(partial[0], p.width * 4, false, groups == 2);
+    const float scale = block_scale(w, out + a, block);
+    for (int64_t group = 0; group < groups; ++group) {
+      block == 0 ? set_scaled(sums[group], partial[group], scale, 16 * p.width)
+                 : add_scaled(sums[group], partial[group], scale, 16 * p.width);
+    }
+  }
+  for (int64_t group = 0; group < groups; ++group) put_in_order(p, sums[group], run, a, ordered[group]);
+}
+
+// One or two groups of rows by FP8 weights.
+void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
+  const QuantizedMatrix& w = p.params.weight;
+  alignas(64) float ordered[2][kLongestRun][256];
+  const int64_t groups = p.panel.groups();
   TileConfig config;
   int64_t run = 1;
   for (int64_t out = out_begin; out < out_end; out += 16 * run) {
@@ -331,49 +396,10 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
     run = fits(kLongestRun) ? kLongestRun : fits(2) ? 2 : 1;
     const int64_t rows = out_end - out < 16 ? out_end - out : 16;
     config.set(rows, 0, p.width);
-    for (int64_t a = 0; a < run; ++a) {
-      const int64_t first = out + a;
-      const int64_t stride = run * p.row_bytes;
-      for (auto& s : sums) {
-        for (int64_t i = 0; i < floats; i += 16) _mm512_store_ps(s + i, _mm512_setzero_ps());
-      }
-      const auto widen = [&](int64_t col, int turn) {
-        widen_chunk(p.row(first), stride, rows, col, p.cols, tables, chunks[turn]);
-      };
-      const auto take_up = [&](int64_t col) {
-        const float scale = block_scale(w, first, col);
-        for (int64_t group = 0; group < groups; ++group) add_scaled(sums[group], partial[group], scale, floats);
-      };
-      Operands o{.a_stride = 64,
-                 .a_step = kTileBytes,
-                 .b0 = p.panel.data,
-                 .b1 = p.panel.data + p.group_stride,
-                 .b_stride = p.width * 4,
-                 .b_step = p.tile_b};
-      int turn = 0;
-      widen(0, turn);
-      for (int64_t block = 0; block < p.cols; block += step) {
-        const int64_t end = p.cols - block < step ? p.cols : block + step;
-        zero(false, groups == 2);
-        for (int64_t col = block; col < end; col += kChunk, turn ^= 1) {
-          if (col + kChunk < p.cols) widen(col + kChunk, turn ^ 1);
-          if (col == block && block > 0) take_up(block - step);
-          o.a0 = chunks[turn];
-          accumulate(o, 2, false, groups == 2);
-          o.b0 += 2 * p.tile_b;
-          o.b1 += 2 * p.tile_b;
-        }
-        store(partial[0], p.width * 4, false, groups == 2);
-      }
-      take_up((p.cols - 1) / step * step);
-      for (int64_t group = 0; group < groups; ++group) {
-        for (int64_t row = 0; row < 16; ++row) {
-          const int64_t at = row * run + a;
-          for (int64_t i = 0; i < p.width; ++i) {
-            ordered[group][at / 16][at % 16 * p.width + i] = sums[group][row * p.width + i];
-          }
-        }
-      }
+    if (rows == 16 && p.cols % kChunk == 0) {
+      groups == 2 ? multiply_run<true>(p, out, run, ordered) : multiply_run<false>(p, out, run, ordered);
+    } else {
+      for (int64_t a = 0; a < run; ++a) multiply_partial(p, out, rows, run, a, ordered);
     }
     for (int64_t a = 0; a < run; ++a) {
       for (int64_t group = 0; group < groups; ++group) {

@@ -25,7 +25,9 @@ const char* ask_amx_bf16() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) {
     return "the CPU has no AMX-BF16";
   }
-  if (!__builtin_cpu_supports("avx512vbmi")) return "the CPU has no AVX512_VBMI, which widens FP8 weights";
+  if (!__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vbmi2")) {
+    return "the CPU has no AVX512_VBMI and AVX512_VBMI2, which widen FP8 weights";
+  }
   // Linux gives tile registers on request only, to the whole process (Documentation/arch/x86/xstate.rst).
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
