@@ -424,6 +424,41 @@ TEST_P(Linear, NoRowsAndNoTasksDoNothing) {
   linear_host({}, context_);
 }
 
+// Rows of the identity select single weights: one row at a time and all at once, tiles full and not.
+TEST_P(Linear, EveryCodeOfE4m3IsExact) {
+  for (const int64_t cols : {256, 250}) {
+    Operands operands({.dtype = DType::kF8E4M3, .rows = cols, .outputs = 256, .cols = cols});
+    const auto code = [](int64_t o, int64_t k) {
+      const auto bits = static_cast<uint8_t>(o + k);
+      return e4m3_t{(bits & 0x7f) == 0x7f ? uint8_t{0} : bits};  // NaN would spread to all products of its row
+    };
+    for (int64_t o = 0; o < 256; ++o) {
+      for (int64_t k = 0; k < cols; ++k) {
+        operands.weight[static_cast<size_t>(o * operands.row_bytes + k)] = std::byte{code(o, k).bits};
+      }
+    }
+    for (int64_t r = 0; r < cols; ++r) {
+      for (int64_t k = 0; k < cols; ++k) operands.x[static_cast<size_t>(r * operands.x_stride + k)] = r == k;
+    }
+    for (const int64_t step : {int64_t{1}, cols}) {
+      operands.y = operands.y_before;
+      for (int64_t row = 0; row < cols; row += step) {
+        LinearParams params = operands.params();
+        params.rows = step;
+        params.x = borrow_fixed(static_cast<const float*>(operands.x.data() + row * operands.x_stride), 1);
+        params.y = borrow_fixed(operands.y.data() + row * operands.y_stride, 1);
+        run(params);
+      }
+      for (int64_t r = 0; r < cols; ++r) {
+        for (int64_t o = 0; o < 256; ++o) {
+          ASSERT_EQ(operands.y[static_cast<size_t>(r * operands.y_stride + o)], to_float(code(o, r)))
+              << "code " << int{code(o, r).bits} << ", " << step << " rows at a time, " << cols << " columns";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Linear, NotANumberStaysOne) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kF16, DType::kF32}) {
     Operands operands({.dtype = dtype, .rows = 2, .outputs = 20, .cols = 200});
