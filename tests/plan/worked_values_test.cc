@@ -313,5 +313,23 @@ TEST(Drafts, NothingIsWrittenBeyondTheLongestContext) {
   EXPECT_EQ(r.draft_query_start_loc, (Ints{0, 1, 1}));
 }
 
+TEST(Drafts, ABlockThatTheTableDoesNotHaveIsNoSlot) {
+  // Both requests fill their only block; the next would lie beyond the first's row, where the second's begins.
+  PlanCase c = make_case({64, 64}, {3, 3}, 3);
+  c.config.limits.max_model_len = 200;
+  c.config.drafts = true;
+  c.accepted = {2, 2};
+  const PlanResult r = run_poisoned(c);
+  EXPECT_EQ(r.draft_positions, (Ints{64, 64}));
+  EXPECT_EQ(r.draft_seq_lens, (Ints{65, 65}));
+  EXPECT_EQ(r.groups[0].draft_slot_mapping, (Ints{-1, -1}));
+  // A row that has the entry, but no block in it.
+  c.config.limits.max_blocks_per_request = 2;
+  c.block_table[0][0].push_back(0);
+  EXPECT_EQ(run_poisoned(c).groups[0].draft_slot_mapping, (Ints{-1, -1}));
+  c.block_table[0][0][1] = c.config.limits.num_blocks;
+  EXPECT_EQ(run_poisoned(c).groups[0].draft_slot_mapping, (Ints{-1, -1}));
+}
+
 }  // namespace
 }  // namespace lantern::test
