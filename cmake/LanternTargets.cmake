@@ -50,7 +50,7 @@ function(lantern_test target)
   target_link_libraries(${target} PRIVATE lantern_options ${arg_LINKS} GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE LANTERN_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     LANTERN_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABEL}" TIMEOUT 600)
+  gtest_discover_tests(${target} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABEL}" TIMEOUT 600)
 endfunction()
 
 function(lantern_executable target source)

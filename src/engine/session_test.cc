@@ -20,11 +20,18 @@ constexpr const char* kNanoConfig = R"({
   "tie_word_embeddings": false, "eos_token_id": 1, "bos_token_id": 0, "torch_dtype": "bfloat16",
   "num_nextn_predict_layers": 0})";
 
-std::unique_ptr<Session> make_session(SessionOptions options = {}, DummyFormat format = DummyFormat::kBf16) {
+// With `smooth` every expert and every key is taken, so that no choice can flip: logits are then a continuous function
+// of rounding errors.
+std::unique_ptr<Session> make_session(SessionOptions options = {}, bool smooth = false) {
   auto device = make_host_device(options.threads);
   auto config = parse_model_config(kNanoConfig, {});
   EXPECT_TRUE(config.ok()) << config.error().message();
-  auto weights = make_dummy_weights(*config, format, 7, *device);
+  if (smooth) {
+    config->num_expert_groups = config->topk_groups = 1;
+    config->experts_per_token = config->num_routed_experts;
+    config->index_topk = config->max_position_embeddings;
+  }
+  auto weights = make_dummy_weights(*config, DummyFormat::kBf16, 7, *device);
   EXPECT_TRUE(weights.ok()) << weights.error().message();
   auto session = Session::create(std::move(device), std::move(config).value(), std::move(weights).value(), options);
   EXPECT_TRUE(session.ok()) << session.error().message();
@@ -90,9 +97,11 @@ TEST(SessionTest, AlternativesAreADistributionInOrder) {
 }
 
 // Decoding (absorbed attention) continues a text as prefill (expanded attention) would: the drawn token is the most
-// likely one under score(), up to the rounding of two different summation orders in bf16 matrices.
+// likely one under score(), up to the rounding of two different summation orders in bf16 matrices. In the worst case
+// both orders move every rounded activation by one bf16 step, 2^-8 of its size; logits of a few units then move by some
+// 0.01.
 TEST(SessionTest, GreedyDecodeAgreesWithPrefill) {
-  auto session = make_session();
+  auto session = make_session({}, true);
   GenerateRequest request;
   request.prompt = text_of(40);
   request.max_tokens = 60;
@@ -106,10 +115,12 @@ TEST(SessionTest, GreedyDecodeAgreesWithPrefill) {
   all.insert(all.end(), generated->tokens.begin(), generated->tokens.end());
   auto scores = session->score(all, 1);
   ASSERT_TRUE(scores.ok());
+  float worst = 0;
   for (size_t i = request.prompt.size(); i < all.size(); ++i) {
     const TokenScore& score = (*scores)[i - 1];
-    EXPECT_NEAR(score.logprob, score.top_logprobs[0], 0.02f) << "token " << i;
+    worst = std::max(worst, score.top_logprobs[0] - score.logprob);
   }
+  EXPECT_LE(worst, 0.005f);
 }
 
 TEST(SessionTest, SeedsDecideSampledText) {

@@ -62,6 +62,8 @@ TEST(IncludeDirection, APlantedThirdPartyIsFound) {
   expect_found("src/cli/planted.cc", "#include <curl/curl.h>\n", 1, "not known here");
   expect_found("src/ops/planted.h", "#include <gtest/gtest.h>\n", 1, "is for tests");
   expect_found("src/ops/planted.h", "#include <unistd.h>\n", 1, "belong into sources");
+  expect_found("src/ops/planted.h", "#include <immintrin.h>\n", 1, "belong into sources");
+  expect_found("src/ops/planted_amx.h", "#include <unistd.h>\n", 1, "belong into sources");
 }
 
 TEST(IncludeDirection, AThirdPartyBehindAHeaderIsFoundThroughOtherHeaders) {
