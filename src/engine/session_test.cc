@@ -97,9 +97,9 @@ TEST(SessionTest, AlternativesAreADistributionInOrder) {
 }
 
 // Decoding (absorbed attention) continues a text as prefill (expanded attention) would: the drawn token is the most
-// likely one under score(), up to the rounding of two different summation orders in bf16 matrices. In the worst case
-// both orders move every rounded activation by one bf16 step, 2^-8 of its size; logits of a few units then move by some
-// 0.01.
+// likely one under score(), up to the rounding of two different summation orders in bf16 matrices. A flip
+// between two tokens within 0.005 would be rounding; a wrong scale, position or projection in one of the forms moves
+// logits by tenths.
 TEST(SessionTest, GreedyDecodeAgreesWithPrefill) {
   auto session = make_session({}, true);
   GenerateRequest request;
