@@ -45,6 +45,17 @@ struct Owning {
 static_assert(Launchable<Plain>);
 static_assert(!Launchable<Owning>);
 
+// Empty vectors have no address; a copy of nothing must not reach memcpy with one (the undefined-behaviour sanitizer
+// sees).
+TEST(Device, CopiesNothingFromAndToNowhere) {
+  const auto device = make_host_device(1);
+  int value = 7;
+  device->copy_to_host(nullptr, &value, 0);
+  device->copy_to_device(nullptr, nullptr, 0);
+  device->copy_to_device(&value, nullptr, 0);
+  EXPECT_EQ(value, 7);
+}
+
 TEST(Device, AllocatesZeroedAlignedMemoryAndBooksIt) {
   const auto device = make_host_device(1);
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{100001}}) {

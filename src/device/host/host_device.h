@@ -15,11 +15,9 @@ class HostDevice final : public Device {
   size_t available_bytes() const override;
   int worker_count() const override { return threads_.thread_count(); }
   void copy_to_device(void* destination, const void* source, size_t bytes) override {
-    std::memcpy(destination, source, bytes);
+    copy(destination, source, bytes);
   }
-  void copy_to_host(void* destination, const void* source, size_t bytes) override {
-    std::memcpy(destination, source, bytes);
-  }
+  void copy_to_host(void* destination, const void* source, size_t bytes) override { copy(destination, source, bytes); }
   ThreadPool& threads() { return threads_; }
 
  protected:
@@ -27,6 +25,11 @@ class HostDevice final : public Device {
   void release_memory(void* address) override;
 
  private:
+  // Nothing may come from nowhere: memcpy itself forbids null even for no bytes.
+  static void copy(void* destination, const void* source, size_t bytes) {
+    if (bytes != 0) std::memcpy(destination, source, bytes);
+  }
+
   ThreadPool threads_;
 };
 
