@@ -244,7 +244,7 @@ Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, 
     for (int32_t row = 0; row < rows; row += kSampleRows) {
       const int32_t some = std::min(kSampleRows, rows - row);
       logits_of_rows(row, some);
-      const auto next = tokens.subspan(static_cast<size_t>(begin + row + 1), static_cast<size_t>(some));
+      const auto next = tokens.subspan(static_cast<size_t>(int64_t{begin} + row + 1), static_cast<size_t>(some));
       buffers_->score_rows(*stream_, *model_, next, top_k,
                            [&](TokenScore score) { scores.push_back(std::move(score)); });
     }

@@ -22,7 +22,7 @@ constexpr const char* kNanoConfig = R"({
 
 // With `smooth` every expert and every key is taken, so that no choice can flip: logits are then a continuous function
 // of rounding errors.
-std::unique_ptr<Session> make_session(SessionOptions options = {}, bool smooth = false) {
+std::unique_ptr<Session> make_session(const SessionOptions& options = {}, bool smooth = false) {
   auto device = make_host_device(options.threads);
   auto config = parse_model_config(kNanoConfig, {});
   EXPECT_TRUE(config.ok()) << config.error().message();
@@ -181,7 +181,7 @@ TEST(SessionTest, RecentKeysInsteadOfTheIndexerChangeTheText) {
 
 TEST(SessionTest, RefusesWhatItCannotDo) {
   auto session = make_session();
-  const auto message = [&](GenerateRequest request) {
+  const auto message = [&](const GenerateRequest& request) {
     auto result = session->generate(request);
     EXPECT_FALSE(result.ok());
     return result.ok() ? std::string() : result.error().message();
@@ -208,7 +208,7 @@ TEST(SessionTest, RefusesWhatItCannotDo) {
 }
 
 TEST(SessionTest, RefusesBadOptionsByName) {
-  const auto message = [](SessionOptions options) {
+  const auto message = [](const SessionOptions& options) {
     auto device = make_host_device(1);
     auto config = parse_model_config(kNanoConfig, {});
     auto weights = make_dummy_weights(*config, DummyFormat::kBf16, 7, *device);
