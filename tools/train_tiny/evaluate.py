@@ -101,8 +101,8 @@ class Evaluator:
             text = self.tokenizer.decode(ids[: item["max_tokens"]], skip_special_tokens=False)
             for stop in item["stop"]:
                 text = text.split(stop)[0]
-            found = re.search(item["extract"], text) if item["extract"] else None
-            answer = (found.group(1) if found else "") if item["extract"] else text.strip()
+            found = list(re.finditer(item["extract"], text)) if item["extract"] else []
+            answer = (found[-1].group(1) if found else "") if item["extract"] else text.strip()
             ok = answer == item["answer"]
             right += ok
             counts = by_split.setdefault(item.get("split", ""), [0, 0])

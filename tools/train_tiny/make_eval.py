@@ -3,7 +3,7 @@
     python make_eval.py --out ../../models/tiny/eval
 
 {"id", "prompt", "answer", "extract", "max_tokens", "stop"} (+ "split", a note for the reader). The completion is correct
-if the first match of the regular expression `extract` (group 1) equals `answer`; an empty `extract` compares the whole
+if the last match of the regular expression `extract` (group 1) equals `answer`; an empty `extract` compares the whole
 completion, stripped of white space at both ends.
 """
 
