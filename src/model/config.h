@@ -89,6 +89,10 @@ struct ModelConfig {
   int32_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }
   int32_t total_layers() const { return num_layers + num_mtp_layers; }
   bool has_indexer() const { return index_heads > 0; }
+  // The layer has an indexer of its own: weights, a key cache and a choice to make.
+  bool computes_selection(int32_t layer) const {
+    return has_indexer() && selection[static_cast<size_t>(layer)].kind == SelectionKind::kCompute;
+  }
   // qk_head_dim^-0.5 times YaRN's m^2.
   float softmax_scale() const;
 };

@@ -3,22 +3,12 @@
 #include <fmt/core.h>
 
 namespace lantern {
-namespace {
-
-bool has_index_cache(const ModelConfig& config, int32_t layer) {
-  return config.has_indexer() && config.selection[static_cast<size_t>(layer)].kind == SelectionKind::kCompute;
-}
-
-}  // namespace
-
 Result<KvCacheLayouts> parse_kv_cache_dtype(std::string_view name, const ModelConfig& config) {
   if (name == "auto" || name == "bf16") return KvCacheLayouts{LatentLayout::kBf16, IndexKeyLayout::kFp8};
   if (name == "f32") return KvCacheLayouts{LatentLayout::kF32, IndexKeyLayout::kF32};
   if (name == "fp8") {
-    RETURN_IF_ERROR([&]() -> Status {
-      auto bytes = latent_row_bytes(LatentLayout::kFp8, config.kv_lora_rank, config.qk_rope_head_dim);
-      return bytes.ok() ? Status() : Status(std::move(bytes).error());
-    }());
+    auto row = latent_row_bytes(LatentLayout::kFp8, config.kv_lora_rank, config.qk_rope_head_dim);
+    if (!row.ok()) return std::move(row).error();
     return KvCacheLayouts{LatentLayout::kFp8, IndexKeyLayout::kFp8};
   }
   return Error(ErrorCode::kInvalidArgument,
@@ -29,7 +19,7 @@ int64_t kv_bytes_per_token(const ModelConfig& config, const KvCacheLayouts& layo
   auto row = latent_row_bytes(layouts.latent, config.kv_lora_rank, config.qk_rope_head_dim);
   int64_t bytes = row.ok() ? *row * config.total_layers() : 0;
   for (int32_t layer = 0; layer < config.total_layers(); ++layer) {
-    if (has_index_cache(config, layer)) {
+    if (config.computes_selection(layer)) {
       bytes += index_block_bytes(layouts.index, config.index_head_dim, block_size) / block_size;
     }
   }
@@ -55,7 +45,7 @@ Result<std::unique_ptr<KvCache>> KvCache::create(Device& device, const ModelConf
     ASSIGN_OR_RETURN(auto latent, PersistentBuffer<std::byte>::create(device, fmt::format("latent cache {}", layer),
                                                                       latent_bytes, MemoryClass::kPool));
     cache->latent_.push_back(std::move(latent));
-    if (!has_index_cache(config, layer)) {
+    if (!config.computes_selection(layer)) {
       cache->index_.push_back(nullptr);
       continue;
     }

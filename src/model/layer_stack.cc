@@ -106,7 +106,7 @@ void LayerRun::layer(int32_t id, const LayerWeights& w, bool first) const {
 void LayerRun::attention(int32_t id, const AttentionWeights& w) const {
   queries(w);
   latents(id, w);
-  if (config_.has_indexer() && config_.selection[static_cast<size_t>(id)].kind == SelectionKind::kCompute) {
+  if (config_.computes_selection(id)) {
     select(id, w.indexer);
   }
   if (step_.decode_tokens > 0) decode_attention(id, w);

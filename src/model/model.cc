@@ -9,31 +9,6 @@
 namespace lantern {
 namespace {
 
-struct Head {
-  Stream& stream;
-  const ModelConfig& config;
-  const Activations& a;
-
-  void run(const QuantizedMatrix& weight, DevPtr<const int32_t> rows, int32_t count) const {
-    gather_rows(stream, {.x = a.hidden,
-                         .x_stride = config.hidden_size,
-                         .rows = rows,
-                         .y = a.sample_hidden,
-                         .count = count,
-                         .cols = config.hidden_size});
-    LinearParams p;
-    p.x = a.sample_hidden;
-    p.x_stride = config.hidden_size;
-    p.y = a.logits;
-    p.y_stride = weight.rows;
-    p.rows = count;
-    p.weight = weight;
-    p.scratch = a.scratch;
-    p.scratch_bytes = a.scratch.size();
-    linear(stream, p);
-  }
-};
-
 void check_step(const ModelOptions& options, const StepView& step) {
   CHECK(step.tokens <= options.limits.max_tokens, "a step of {} tokens was run, but buffers hold {}", step.tokens,
         options.limits.max_tokens);
@@ -81,12 +56,7 @@ void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> 
                      .y = a.residual,
                      .y_stride = config_.hidden_size,
                      .tokens = step.tokens});
-  rope_table(stream, {.context_len = step.token_context_len,
-                      .inverse_frequencies = inverse_frequencies_->fixed(),
-                      .cos_sin = a.rope_cos_sin,
-                      .tokens = step.tokens,
-                      .dim = config_.qk_rope_head_dim,
-                      .attention_factor = static_cast<float>(rope_attention_factor(config_.rope_scaling))});
+  fill_rope_table(stream, step);
   const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
   for (int32_t id = 0; id < config_.num_layers; ++id) run.layer(id, w.layers[static_cast<size_t>(id)], id == 0);
   add_rms_norm(stream, {.delta = a.delta,
@@ -99,9 +69,7 @@ void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> 
 }
 
 void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
-  CHECK(count <= options_.sample_rows, "{} rows of logits were asked for, but buffers hold {}", count,
-        options_.sample_rows);
-  Head{stream, config_, activations_}.run(weights().lm_head, rows, count);
+  run_head(stream, weights().lm_head, rows, count);
 }
 
 void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
@@ -133,12 +101,7 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
                     .rows = step.tokens,
                     .cols = hidden,
                     .eps = config_.rms_norm_eps});
-  rope_table(stream, {.context_len = step.token_context_len,
-                      .inverse_frequencies = inverse_frequencies_->fixed(),
-                      .cos_sin = a.rope_cos_sin,
-                      .tokens = step.tokens,
-                      .dim = config_.qk_rope_head_dim,
-                      .attention_factor = static_cast<float>(rope_attention_factor(config_.rope_scaling))});
+  fill_rope_table(stream, step);
   const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
   run.project(w.eh_proj, a.mtp_input, a.residual);
   run.layer(config_.num_layers, w.layer, true);
@@ -152,9 +115,38 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
 }
 
 void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
+  run_head(stream, weights().mtp.front().head, rows, count);
+}
+
+void Model::run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count) const {
   CHECK(count <= options_.sample_rows, "{} rows of logits were asked for, but buffers hold {}", count,
         options_.sample_rows);
-  Head{stream, config_, activations_}.run(weights().mtp.front().head, rows, count);
+  const Activations& a = activations_;
+  gather_rows(stream, {.x = a.hidden,
+                       .x_stride = config_.hidden_size,
+                       .rows = rows,
+                       .y = a.sample_hidden,
+                       .count = count,
+                       .cols = config_.hidden_size});
+  LinearParams p;
+  p.x = a.sample_hidden;
+  p.x_stride = config_.hidden_size;
+  p.y = a.logits;
+  p.y_stride = head.rows;
+  p.rows = count;
+  p.weight = head;
+  p.scratch = a.scratch;
+  p.scratch_bytes = a.scratch.size();
+  linear(stream, p);
+}
+
+void Model::fill_rope_table(Stream& stream, const StepView& step) const {
+  rope_table(stream, {.context_len = step.token_context_len,
+                      .inverse_frequencies = inverse_frequencies_->fixed(),
+                      .cos_sin = activations_.rope_cos_sin,
+                      .tokens = step.tokens,
+                      .dim = config_.qk_rope_head_dim,
+                      .attention_factor = static_cast<float>(rope_attention_factor(config_.rope_scaling))});
 }
 
 }  // namespace lantern

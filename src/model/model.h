@@ -62,6 +62,10 @@ class Model {
   Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,
         std::unique_ptr<KvCache> cache, Workspace workspace);
 
+  // cos and sin of the step's positions; every layer reads them.
+  void fill_rope_table(Stream& stream, const StepView& step) const;
+  void run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count) const;
+
   Device& device_;
   ModelConfig config_;
   ModelOptions options_;

@@ -55,7 +55,7 @@ class LayerWalk {
                      matrix("self_attn.kv_b_proj.weight", heads * (config_.qk_nope_head_dim + config_.v_head_dim),
                             config_.kv_lora_rank));
     ASSIGN_OR_RETURN(weights.o_proj, matrix("self_attn.o_proj.weight", hidden, heads * config_.v_head_dim));
-    if (config_.selection[static_cast<size_t>(layer_)].kind != SelectionKind::kCompute) return {};
+    if (!config_.computes_selection(layer_)) return {};
 
     IndexerWeights& indexer = weights.indexer;
     const int64_t dim = config_.index_head_dim;

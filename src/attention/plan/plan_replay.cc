@@ -12,6 +12,7 @@
 namespace lantern {
 namespace {
 
+// The invariants walk the whole plan on the host; builds that are timed leave them to the tests.
 #ifdef NDEBUG
 constexpr bool kCheckedBuild = false;
 #else
