@@ -203,6 +203,7 @@ TEST(Config, MtpLayerHasExpertsLikeTheLastLayer) {
 TEST(Config, SharedIndexersFollowSchedulePatternOrList) {
   const auto sources = [](const ModelConfig& c) {
     std::vector<int32_t> from;  // -1: computes; else the layer it reuses
+    from.reserve(c.selection.size());
     for (const SelectionSource& s : c.selection) from.push_back(s.kind == SelectionKind::kReuse ? s.from_layer : -1);
     return from;
   };
