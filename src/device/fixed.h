@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/host_device.h"
 
 namespace lantern {
 
@@ -54,10 +55,21 @@ struct FixedOwner {
   friend Fixed<T> borrow_fixed(T* data, int64_t capacity);
 };
 
-// For memory owned by a caller of the C ABI, who promises that it outlives every recorded launch.
+// For memory owned by a caller of the C ABI, who promises that it outlives every recorded launch. The promise is not
+// taken on trust: a capture refuses memory that was not registered with the device (Device::register_memory).
 template <class T>
 Fixed<T> borrow_fixed(T* data, int64_t capacity) {
   return FixedOwner::mint(data, capacity);
+}
+
+// How DevPtr remembers its extent: bytes in the lower 48 bits, above them a checksum of address and bytes by which a
+// capture finds the pointers in a launch's parameters (launch_pointers.h). The checksum is never that of a small
+// positive or negative number.
+constexpr uint64_t kDeviceExtentMask = (uint64_t{1} << 48) - 1;
+constexpr uint64_t device_extent(uint64_t address, uint64_t bytes) {
+  const uint64_t extent = bytes < kDeviceExtentMask ? bytes : kDeviceExtentMask;
+  const uint64_t mixed = (address ^ (extent * 0x9e3779b97f4a7c15u)) * 0xd6e8feb86659fd93u;
+  return extent | ((((mixed >> 48) & 0x7ffeu) | 0x8000u) << 48);
 }
 
 // A device address inside a parameter struct. Trivially copyable; null means "not given".
@@ -65,17 +77,26 @@ template <class T>
 class DevPtr {
  public:
   DevPtr() = default;
-  DevPtr(const Fixed<T>& fixed) : address_(fixed.data()) {}
+  DevPtr(const Fixed<T>& fixed) : DevPtr(fixed.data(), fixed.size()) {}
   DevPtr(const Fixed<std::remove_const_t<T>>& fixed)
     requires std::is_const_v<T>
-      : address_(fixed.data()) {}
+      : DevPtr(fixed.data(), fixed.size()) {}
 
-  T* get() const { return address_; }
-  T& operator[](int64_t i) const { return address_[i]; }
-  explicit operator bool() const { return address_ != nullptr; }
+  LANTERN_HOST_DEVICE T* get() const { return address_; }
+  LANTERN_HOST_DEVICE T& operator[](int64_t i) const { return address_[i]; }
+  LANTERN_HOST_DEVICE explicit operator bool() const { return address_ != nullptr; }
 
  private:
+  DevPtr(T* address, int64_t size) : address_(address) {
+    if (address == nullptr) return;
+    const auto count = static_cast<uint64_t>(size);  // a negative size is far too long, and a capture sees it so
+    const uint64_t bytes = count <= kDeviceExtentMask / sizeof(T) ? count * sizeof(T) : kDeviceExtentMask;
+    extent_ = device_extent(reinterpret_cast<uintptr_t>(address), bytes);
+  }
+
   T* address_ = nullptr;
+  uint64_t extent_ = 0;
 };
+static_assert(sizeof(DevPtr<float>) == 16 && alignof(DevPtr<float>) == 8);
 
 }  // namespace lantern
