@@ -10,6 +10,10 @@ namespace lantern {
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
+// Called once, after the line and before the process ends: prints to stderr what else helps to explain the fault.
+using FaultReporter = void (*)();
+void set_fault_reporter(FaultReporter reporter);
+
 }  // namespace lantern
 
 #define CHECK(condition, ...)                                                              \

@@ -3,11 +3,16 @@
 #include <fmt/core.h>
 
 #include "base/check.h"
+#include "device/capture_guard.h"
+#include "device/stream_backend.h"
 
 namespace lantern {
 
 Result<void*> Device::allocate(MemoryClass memory_class, std::string_view owner, size_t bytes) {
   CHECK(!sealed_, "'{}' asked for {} bytes of device memory after start-up", owner, bytes);
+  if (CaptureGuard::active() != nullptr) {
+    RETURN_IF_ERROR(CaptureGuard::refuse(fmt::format("'{}' asked for {} bytes of device memory", owner, bytes)));
+  }
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   const size_t available = available_bytes();
   void* address = bytes <= available ? allocate_zeroed(bytes) : nullptr;
@@ -23,8 +28,24 @@ Result<void*> Device::allocate(MemoryClass memory_class, std::string_view owner,
 }
 
 void Device::release(void* address) {
+  if (CaptureGuard::active() != nullptr) {
+    const auto entry = ledger_.entry_at(address);
+    CaptureGuard::forbid(fmt::format("'{}' released its device memory", entry ? entry->owner : "nobody known"));
+  }
   ledger_.remove(address);
   release_memory(address);
+}
+
+void Device::unregister_memory(const void* begin) {
+  if (CaptureGuard::active() != nullptr) {
+    const auto entry = ledger_.entry_at(begin);
+    CaptureGuard::forbid(fmt::format("'{}' unregistered its memory", entry ? entry->owner : "nobody known"));
+  }
+  ledger_.remove(begin);
+}
+
+std::unique_ptr<StreamBackend> Device::make_stream_backend() {
+  CHECK(false, "{} holds memory but runs no launches", description());
 }
 
 }  // namespace lantern

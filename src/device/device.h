@@ -2,6 +2,7 @@
 // The host device runs kernels on the calling thread and a thread pool; CUDA is a further implementation.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,7 +14,9 @@
 
 namespace lantern {
 
-enum class DeviceKind { kCpu };
+class StreamBackend;
+
+enum class DeviceKind { kCpu, kCuda };
 
 class Device {
  public:
@@ -27,20 +30,29 @@ class Device {
   virtual size_t available_bytes() const = 0;
   // Threads or multiprocessors that work on one launch; scratch is sized by it.
   virtual int worker_count() const = 0;
+  // Copies that have happened when they return, after everything launched on any stream. Implementations begin with
+  // CaptureGuard::forbid: a copy during a capture would run once and never again.
   virtual void copy_to_device(void* destination, const void* source, size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, size_t bytes) = 0;
-  // Zeroed memory, aligned to 4096 bytes, entered in the ledger; out_of_memory with numbers when it does not fit.
+  // Zeroed memory, aligned to 4096 bytes, entered in the ledger; out_of_memory with numbers when it does not fit, and
+  // an error too while this thread captures a graph (capture_guard.h).
   Result<void*> allocate(MemoryClass memory_class, std::string_view owner, size_t bytes);
+  // Broken invariant while this thread captures.
   void release(void* address);
 
-  // No allocation is allowed afterwards: one is a broken invariant, named by its owner.
+  // No allocation and no capture is allowed afterwards: an allocation is a broken invariant, named by its owner.
   void seal() { sealed_ = true; }
+  bool sealed() const { return sealed_; }
   const MemoryLedger& ledger() const { return ledger_; }
-  // For memory that the device can read but did not allocate: mapped checkpoint files.
+  // For memory that the device can read but did not allocate: mapped checkpoint files, and buffers of a caller of the
+  // C ABI. Recorded launches may read it until it is unregistered.
   void register_memory(MemoryClass memory_class, std::string_view owner, const void* begin, size_t bytes) {
     ledger_.add(memory_class, owner, begin, bytes);
   }
-  void unregister_memory(const void* begin) { ledger_.remove(begin); }
+  void unregister_memory(const void* begin);
+
+  // What a Stream needs of this device. Broken invariant for devices that only hold memory.
+  virtual std::unique_ptr<StreamBackend> make_stream_backend();
 
  protected:
   Device() = default;
@@ -49,10 +61,13 @@ class Device {
 
  private:
   MemoryLedger ledger_;
-  bool sealed_ = false;
+  std::atomic<bool> sealed_ = false;
 };
 
 // The CPU device with `threads` threads (0: every usable core).
 std::unique_ptr<Device> make_host_device(int threads = 0);
+
+// The GPU with this number. unsupported, with the reason, where this build has no CUDA or the machine no usable GPU.
+Result<std::unique_ptr<Device>> make_cuda_device(int ordinal = 0);
 
 }  // namespace lantern

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <limits>
 
+#include "device/host/host_stream.h"
+
 namespace lantern {
 
 std::string HostDevice::description() const { return fmt::format("cpu ({} threads)", threads_.thread_count()); }
@@ -31,6 +33,8 @@ void* HostDevice::allocate_zeroed(size_t bytes) {
 }
 
 void HostDevice::release_memory(void* address) { std::free(address); }
+
+std::unique_ptr<StreamBackend> HostDevice::make_stream_backend() { return std::make_unique<HostStream>(threads_); }
 
 std::unique_ptr<Device> make_host_device(int threads) { return std::make_unique<HostDevice>(threads); }
 

@@ -1,0 +1,18 @@
+#include "device/launch_pointers.h"
+
+#include <cstring>
+
+namespace lantern {
+
+std::optional<LaunchPointer> next_pointer(std::span<const std::byte> params, size_t offset) {
+  for (; offset + sizeof(DevPtr<std::byte>) <= params.size(); offset += alignof(DevPtr<std::byte>)) {
+    uint64_t words[2];  // address and extent
+    std::memcpy(words, params.data() + offset, sizeof(words));
+    const uint64_t bytes = words[1] & kDeviceExtentMask;
+    if (words[0] == 0 || words[1] != device_extent(words[0], bytes)) continue;
+    return LaunchPointer{offset, reinterpret_cast<const void*>(words[0]), static_cast<size_t>(bytes)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lantern
