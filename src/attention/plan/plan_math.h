@@ -81,6 +81,11 @@ LANTERN_HOST_DEVICE constexpr PlanFault block_fault(int32_t block, int32_t num_b
   return block < 0 || block >= num_blocks ? PlanFault::kBlockOutsidePool : PlanFault::kNone;
 }
 
+// Drafts of a decode's `query_len` tokens that were accepted, the bonus token not counted.
+LANTERN_HOST_DEVICE constexpr PlanFault accepted_fault(int32_t accepted, int32_t query_len) {
+  return accepted < 0 || accepted > query_len - 1 ? PlanFault::kAccepted : PlanFault::kNone;
+}
+
 // Where MTP step `step` (1, 2, ...) of a request stands that had seq_len keys before `rejected` of them were taken
 // back. Beyond max_model_len nothing is written: position 0, one key, no slot.
 struct DraftRow {

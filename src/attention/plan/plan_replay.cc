@@ -128,7 +128,7 @@ BucketShape bucket_of(const PlanCase& c) {
           c.bucket_query_width.value_or(widest)};
 }
 
-Result<PlanResult> replay_plan(Device& device, const PlanCase& given) {
+Result<PlanResult> replay_plan(Device& device, const PlanCase& given, const PlanStep& step) {
   PlanCase c = given;
   if (c.config.groups.empty()) c.config.groups = {StepPlanConfig::group_of(c.config.limits)};
   RETURN_IF_ERROR(c.config.check());
@@ -146,7 +146,7 @@ Result<PlanResult> replay_plan(Device& device, const PlanCase& given) {
   write_inputs(device, c, inputs);
   const StepPlanParams params = buffers.params(inputs, bucket);
   Stream stream(device);
-  plan_step(stream, params);
+  step(stream, params);
   stream.synchronize();
   PlanResult result = read_outputs(device, params);
   if (kCheckedBuild) {

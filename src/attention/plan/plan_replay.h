@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -57,7 +58,8 @@ struct PlanResult {
 
 BucketShape bucket_of(const PlanCase& plan_case);
 // invalid_argument where the config, the bucket or the sizes of the arrays make no sense; faults of the batch itself
-// are in the result.
-Result<PlanResult> replay_plan(Device& device, const PlanCase& plan_case);
+// are in the result. `step` makes the plan: tests compare others with plan_step.
+using PlanStep = std::function<void(Stream&, const StepPlanParams&)>;
+Result<PlanResult> replay_plan(Device& device, const PlanCase& plan_case, const PlanStep& step = &plan_step);
 
 }  // namespace lantern

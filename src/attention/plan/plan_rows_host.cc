@@ -45,8 +45,7 @@ PlanFault fault_of(const StepPlanParams& p, int32_t request, const RawRow& row, 
     fault = table_fault(p.groups[g], request, row.seq_len);
   }
   if (fault == PlanFault::kNone && p.accepted && !row.prefilling && row.end > row.start) {
-    const int32_t accepted = p.accepted[request];
-    if (accepted < 0 || accepted > row.end - row.start - 1) fault = PlanFault::kAccepted;
+    fault = accepted_fault(p.accepted[request], row.end - row.start);
   }
   return fault;
 }
