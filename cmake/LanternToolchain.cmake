@@ -21,12 +21,23 @@ if(LANTERN_MOLD)
 endif()
 
 add_library(lantern_options INTERFACE)
-target_compile_options(lantern_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -fno-math-errno -ffp-contract=off>
-  # Paths in messages are relative to the checkout, so that builds in different folders share cached objects.
+# Paths in messages are relative to the checkout, so that builds in different folders share cached objects.
+set(lantern_flags -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -fno-math-errno -ffp-contract=off
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(LANTERN_WERROR)
-  target_compile_options(lantern_options INTERFACE -Werror)
+  list(APPEND lantern_flags -Werror)
+endif()
+# nvcc hands g++ what follows -Xcompiler. Code that nvcc writes itself trips over -Wconversion.
+set(lantern_cuda_host_flags ${lantern_flags})
+list(REMOVE_ITEM lantern_cuda_host_flags -Wconversion)
+list(JOIN lantern_cuda_host_flags "," lantern_cuda_host_flags)
+target_compile_options(lantern_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${lantern_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${lantern_cuda_host_flags};-lineinfo>")
+# fmt 9 does not trust nvcc with constexpr, without which its check of format strings does not compile.
+target_compile_definitions(lantern_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+if(LANTERN_WERROR)
+  target_compile_options(lantern_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(LANTERN_SANITIZE)
   target_compile_options(lantern_options INTERFACE -fsanitize=${LANTERN_SANITIZE} -fno-omit-frame-pointer

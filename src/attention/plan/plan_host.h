@@ -12,4 +12,6 @@ void plan_schedules(const StepPlanParams& p);       // paged MQA and MLA
 void plan_prefill_chunks(const StepPlanParams& p);  // under the workspace and logits budgets
 void plan_drafts(const StepPlanParams& p);          // MTP steps 1, 2, ...
 
+void plan_step_on_host(const StepPlanParams& p);  // all of them
+
 }  // namespace lantern::plan

@@ -1,20 +1,36 @@
+#include "attention/plan/plan_cuda.h"
 #include "attention/plan/plan_host.h"
 #include "attention/plan/step_plan.h"
+#include "base/check.h"
 
 namespace lantern {
 namespace {
 
-void plan_step_kernel(const StepPlanParams& p, HostContext&) {
-  plan::plan_rows(p);
-  plan::plan_tokens(p);
-  plan::plan_per_request(p);
-  plan::plan_schedules(p);
-  plan::plan_prefill_chunks(p);
-  plan::plan_drafts(p);
-}
+void plan_step_kernel(const StepPlanParams& p, HostContext&) { plan::plan_step_on_host(p); }
 
 }  // namespace
 
-void plan_step(Stream& stream, const StepPlanParams& params) { stream.launch("plan_step", &plan_step_kernel, params); }
+namespace plan {
+
+void plan_step_on_host(const StepPlanParams& p) {
+  plan_rows(p);
+  plan_tokens(p);
+  plan_per_request(p);
+  plan_schedules(p);
+  plan_prefill_chunks(p);
+  plan_drafts(p);
+}
+
+}  // namespace plan
+
+void plan_step(Stream& stream, const StepPlanParams& params) {
+  if (stream.device().kind() == DeviceKind::kCpu) {
+    stream.launch("plan_step", &plan_step_kernel, params);
+    return;
+  }
+  stream.note_launch("plan_step", &params, sizeof(params));
+  const Status launched = plan::launch_plan_kernels(stream.native_handle(), params);
+  CHECK(launched.ok(), "{}", launched.error().message());
+}
 
 }  // namespace lantern

@@ -1,0 +1,13 @@
+// The plan on a GPU.
+#pragma once
+
+#include "attention/plan/step_plan.h"
+#include "base/result.h"
+
+namespace lantern::plan {
+
+// Launches the plan's kernels (plan_rows_kernel.h, plan_schedules_kernel.h) on a cudaStream_t of the current device.
+// unsupported where this build has no CUDA, or with CUDA's own words where it refuses.
+Status launch_plan_kernels(void* cuda_stream, const StepPlanParams& params);
+
+}  // namespace lantern::plan
