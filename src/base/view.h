@@ -1,5 +1,7 @@
 // Non-owning views of typed memory. Dense is contiguous by type; Strided is not, and only a checked conversion leads
 // from Strided to Dense. Shapes and strides are in elements, outermost dimension first.
+// A Strided cannot be a part of a launch's parameters, which are bytes and read fixed, contiguous memory
+// (device/fixed.h): it is not trivially copyable, on purpose.
 #pragma once
 
 #include <array>
@@ -45,6 +47,9 @@ struct Strided {
   Extents<Rank> stride{};
 
   Strided() = default;
+  // Not by default, which would be trivial.
+  Strided(const Strided& other) : data(other.data), shape(other.shape), stride(other.stride) {}
+  Strided& operator=(const Strided&) = default;
   Strided(T* data_in, const Extents<Rank>& shape_in, const Extents<Rank>& stride_in)
       : data(data_in), shape(shape_in), stride(stride_in) {}
   Strided(const Dense<T, Rank>& dense) : data(dense.data), shape(dense.shape) {
