@@ -52,6 +52,15 @@ std::string draft_table(const PlanResult& r, int32_t steps) {
   return text;
 }
 
+// A plan needs no more of a device than its own kernels, so that cuda is there before models run on it.
+Result<std::unique_ptr<Device>> plan_device(const std::string& name) {
+  if (name != "cuda" && name != "auto") return make_device(name, 1);
+  Result<std::unique_ptr<Device>> device = make_cuda_device();
+  if (device.ok()) return device;
+  if (name == "auto") return make_host_device(1);
+  return std::move(device).error().within("--device cuda");
+}
+
 }  // namespace
 
 std::string plan_table(const PlanFile::Batch& batch, const PlanResult& r) {
@@ -104,7 +113,7 @@ Result<int> run_plan(const Values& values) {
   for (const std::string& field : file.unknown_fields) {
     print_notice(fmt::format("{}: {} is not a field of a batch and was not looked at", path, field));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(values.text("device"), 1));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, plan_device(values.text("device")));
   bool faulty = false;
   std::string tables;
   JsonWriter json;
