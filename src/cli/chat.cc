@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -43,23 +44,25 @@ class AnswerPrinter {
 class Chat {
  public:
   // Model and encoder must outlive this.
-  Chat(LoadedModel& model, const ChatEncoder& encoder, SamplingSettings sampling, int64_t max_tokens)
-      : model_(model), encoder_(encoder), sampling_(sampling), max_tokens_(max_tokens) {}
+  Chat(LoadedModel& model, const ChatEncoder& encoder, SamplingSettings sampling, int64_t max_tokens, bool quiet)
+      : model_(model), encoder_(encoder), sampling_(sampling), max_tokens_(max_tokens), quiet_(quiet) {}
 
   Conversation& conversation() { return conversation_; }
 
-  // One answer to everything said so far. On an error the last message is taken back.
+  // One answer to everything said so far; an interrupt ends it, and what was said of it stays. On an error, or when not
+  // a token of an answer was made, the last message is taken back.
   Status answer(const std::string& said) {
     ChatMessage message;
     message.content = said;
     conversation_.messages.push_back(std::move(message));
-    Status outcome = generate();
-    if (!outcome.ok()) conversation_.messages.pop_back();
-    return outcome;
+    Result<bool> answered = generate();
+    if (!answered.ok() || !*answered) conversation_.messages.pop_back();
+    return answered.ok() ? Status() : Status(std::move(answered).error());
   }
 
  private:
-  Status generate() {
+  // False: interrupted before the answer began.
+  Result<bool> generate() {
     const ChatOptions options{.thinking = conversation_.thinking, .add_generation_prompt = true, .tools = {}};
     ASSIGN_OR_RETURN(const std::vector<ChatPiece> pieces,
                      render_chat(encoder_.format(), conversation_.messages, options));
@@ -79,16 +82,31 @@ class Chat {
       printer.show(delta);
     };
     const std::vector<TokenId>& stops = encoder_.stop_ids();
-    ASSIGN_OR_RETURN(const GenerateResult result, model_.session->generate(request, [&](int32_t token) {
+    std::optional<Progress> progress;
+    progress.emplace("prompt", static_cast<int64_t>(request.prompt.size()), quiet_);
+    const auto on_token = [&](int32_t token) {
+      progress.reset();
       if (std::find(stops.begin(), stops.end(), token) != stops.end()) return Session::Continue::kStop;
       take(splitter.add(detokenizer.add(token)));
       return interrupted() ? Session::Continue::kCancel : Session::Continue::kYes;
-    }));
+    };
+    const auto on_prefill = [&](int64_t done) {
+      progress->update(done);
+      return !interrupted();
+    };
+    ASSIGN_OR_RETURN(const GenerateResult result, model_.session->generate(request, on_token, on_prefill));
+    progress.reset();
+    if (result.finish_reason == FinishReason::kCancelled && result.tokens.empty()) {
+      print_notice("(stopped before the answer began; the message is taken back)");
+      return false;
+    }
     take(splitter.add(detokenizer.flush()));
     take(splitter.flush());
     write_text("\n");
     if (result.finish_reason == FinishReason::kLength) {
       print_notice(fmt::format("(cut off after {} tokens)", result.tokens.size()));
+    } else if (result.finish_reason == FinishReason::kCancelled) {
+      print_notice("(stopped)");
     }
 
     ChatMessage reply;
@@ -102,13 +120,14 @@ class Chat {
     stats.output_tokens += static_cast<int64_t>(result.tokens.size());
     stats.prefill_seconds += result.prefill_seconds;
     stats.decode_seconds += result.decode_seconds;
-    return {};
+    return true;
   }
 
   LoadedModel& model_;
   const ChatEncoder& encoder_;
   SamplingSettings sampling_;
   int64_t max_tokens_;
+  bool quiet_;
   Conversation conversation_;
 };
 
@@ -152,19 +171,21 @@ Result<int> run_chat(const Values& values) {
   ASSIGN_OR_RETURN(const ChatEncoder encoder, ChatEncoder::create(format, model.tokenizer));
   ASSIGN_OR_RETURN(const SamplingSettings sampling, sampling_settings(values, model.name));
   const int64_t max_tokens = values.given("max-tokens") ? values.integer("max-tokens") : model.session->max_model_len();
-  Chat chat(model, encoder, sampling, max_tokens);
+  const bool quiet = values.is_on("quiet");
+  Chat chat(model, encoder, sampling, max_tokens, quiet);
   chat.conversation().set_system(values.text("system"));
   if (values.given("think")) chat.conversation().thinking = values.is_on("think");
 
-  const bool quiet = values.is_on("quiet");
   if (!quiet) print_notice(fmt::format("{} ({} format); /help lists the commands", model.name, to_string(format)));
   LineEditor editor;
+  // Ctrl-C ends an answer or throws a line away; at an empty line it leaves, as any other signal does anywhere.
+  const auto must_leave = [&] { return !editor.interactive() || interrupt_exit_code() != kInterrupted; };
   while (true) {
     const LineEditor::Line line = editor.read("> ");
     if (line.end_of_input) break;
     if (line.interrupted) {
-      if (!stdout_is_terminal()) return interrupt_exit_code();
-      clear_interrupt();  // Ctrl-C throws away the line
+      if (line.text.empty() || must_leave()) break;
+      clear_interrupt();
       continue;
     }
     Result<ChatCommand> command = parse_chat_line(line.text);
@@ -175,12 +196,12 @@ Result<int> run_chat(const Values& values) {
       break;
     }
     if (interrupted()) {
-      if (!stdout_is_terminal()) return interrupt_exit_code();
-      clear_interrupt();  // it ended the answer only
+      if (must_leave()) break;
+      clear_interrupt();
     }
   }
   if (!quiet && chat.conversation().stats.turns > 0) print_notice(chat.conversation().stats_text());
-  return kSuccess;
+  return interrupted() ? interrupt_exit_code() : static_cast<int>(kSuccess);
 }
 
 }  // namespace lantern::cli

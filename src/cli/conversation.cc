@@ -106,7 +106,9 @@ Result<ChatCommand> parse_chat_line(std::string_view line) {
 std::string chat_help() {
   std::string text;
   for (const CommandForm& form : kForms) text += fmt::format("  {:<20} {}\n", form.usage, form.help);
-  return text + "  //text               a message that begins with a slash\n  Ctrl-C               stop the answer\n";
+  return text +
+         "  //text               a message that begins with a slash\n"
+         "  Ctrl-C               stop the answer; drop the line; at an empty line, end\n";
 }
 
 }  // namespace lantern::cli

@@ -29,11 +29,13 @@ Result<Completion> run_item(LoadedModel& model, const EvalItem& item) {
   // Answers may be made of special tokens, as tool calls are: they count as text.
   TextStream stream(model.tokenizer, item.stop, /*skip_special=*/false);
   Completion completion;
-  ASSIGN_OR_RETURN(const GenerateResult result, model.session->generate(request, [&](int32_t token) {
+  const auto on_token = [&](int32_t token) {
     completion.text += stream.add(token);
     if (stream.stopped()) return Session::Continue::kStop;
     return interrupted() ? Session::Continue::kCancel : Session::Continue::kYes;
-  }));
+  };
+  ASSIGN_OR_RETURN(const GenerateResult result,
+                   model.session->generate(request, on_token, [](int64_t) { return !interrupted(); }));
   completion.text += stream.finish();
   ASSIGN_OR_RETURN(completion.answer, extract_answer(item, completion.text));
   completion.correct = completion.answer == strip(item.answer);

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json_writer.h"
@@ -15,9 +17,9 @@ struct Output {
   GenerateResult result;
 };
 
-// Streams to stdout while `streaming`.
+// Streams to stdout while `streaming`; shows progress of the prompt, and of the answer where nobody sees it grow.
 Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request, std::vector<std::string> stop,
-                             bool streaming) {
+                             bool streaming, bool quiet) {
   Output output;
   TextStream stream(model.tokenizer, std::move(stop), /*skip_special=*/true);
   bool reader_left = false;
@@ -25,11 +27,24 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
     output.text += text;
     if (streaming && !text.empty() && !write_text(text)) reader_left = true;
   };
-  ASSIGN_OR_RETURN(output.result, model.session->generate(request, [&](int32_t token) {
+  std::optional<Progress> progress;
+  progress.emplace("prompt", static_cast<int64_t>(request.prompt.size()), quiet);
+  int64_t generated = 0;
+  const auto on_token = [&](int32_t token) {
+    if (generated++ == 0) {
+      progress.reset();
+      if (!streaming) progress.emplace("answer", request.max_tokens, quiet);
+    }
     emit(stream.add(token));
+    if (progress) progress->update(generated);
     if (stream.stopped()) return Session::Continue::kStop;
     return interrupted() || reader_left ? Session::Continue::kCancel : Session::Continue::kYes;
-  }));
+  };
+  const auto on_prefill = [&](int64_t done) {
+    progress->update(done);
+    return !interrupted();
+  };
+  ASSIGN_OR_RETURN(output.result, model.session->generate(request, on_token, on_prefill));
   emit(stream.finish());
   output.matched_stop = stream.matched();
   return output;
@@ -67,7 +82,8 @@ Result<int> run_generate(const Values& values) {
   request.ignore_eos = values.is_on("ignore-eos");
 
   const bool json = values.is_on("json");
-  ASSIGN_OR_RETURN(const Output output, generate_text(model, request, values.list("stop"), !json));
+  ASSIGN_OR_RETURN(const Output output,
+                   generate_text(model, request, values.list("stop"), !json, values.is_on("quiet")));
   if (json) {
     write_text(as_json(model.name, request, output) + "\n");
   } else if (!output.text.ends_with('\n')) {

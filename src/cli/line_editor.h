@@ -17,14 +17,16 @@ class LineEditor {
   struct Line {
     std::string text;  // without the newline
     bool end_of_input = false;
-    bool interrupted = false;  // Ctrl-C while editing
+    bool interrupted = false;  // a signal came while the line was written; `text` is what there was of it
   };
+  // Whether there is someone to edit lines; false when standard input or output is no terminal.
+  bool interactive() const { return terminal_ != nullptr; }
   // Shows `prompt` on a terminal only.
   Line read(const std::string& prompt);
 
  private:
   struct Terminal;
-  std::unique_ptr<Terminal> terminal_;  // null when standard input or output is none
+  std::unique_ptr<Terminal> terminal_;  // null when not interactive
 };
 
 }  // namespace lantern::cli

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -48,9 +49,15 @@ Result<int> run_score(const Values& values) {
   ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                    input_ids(values, model.tokenizer, "text", "text-file", "tokens"));
   const auto top_k = static_cast<int32_t>(values.integer("top-logprobs"));
-  Progress progress("score", static_cast<int64_t>(tokens.size()), values.is_on("quiet"));
-  ASSIGN_OR_RETURN(const std::vector<TokenScore> scores,
-                   model.session->score(tokens, top_k, [&](int64_t done) { progress.update(done); }));
+  std::optional<Progress> progress;
+  // The last token predicts nothing.
+  progress.emplace("score", static_cast<int64_t>(tokens.size()) - 1, values.is_on("quiet"));
+  ASSIGN_OR_RETURN(const std::vector<TokenScore> scores, model.session->score(tokens, top_k, [&](int64_t done) {
+    progress->update(done);
+    return !interrupted();
+  }));
+  progress.reset();
+  if (interrupted()) return interrupt_exit_code();
   double sum = 0;
   for (const TokenScore& score : scores) sum += static_cast<double>(score.logprob);
   if (values.is_on("json")) {

@@ -161,7 +161,8 @@ void Session::logits_of_rows(int32_t first_row, int32_t count) {
   model_->logits(*stream_, buffers_->sample_rows(), count);
 }
 
-Result<GenerateResult> Session::generate(const GenerateRequest& request, const OnToken& on_token) {
+Result<GenerateResult> Session::generate(const GenerateRequest& request, const OnToken& on_token,
+                                         const OnProgress& on_prefill) {
   const auto prompt_size = static_cast<int64_t>(request.prompt.size());
   if (prompt_size == 0) return Error(ErrorCode::kInvalidArgument, "the prompt is empty; give at least one token");
   if (prompt_size >= max_model_len_) {
@@ -183,6 +184,11 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
   for (int32_t begin = 0; begin < prompt_size; begin += chunk) {
     last_rows = static_cast<int32_t>(std::min<int64_t>(chunk, prompt_size - begin));
     step(std::span(request.prompt).subspan(static_cast<size_t>(begin), static_cast<size_t>(last_rows)), begin, false);
+    if (on_prefill && !on_prefill(begin + last_rows)) {
+      result.prefill_seconds = seconds_since(start);
+      result.finish_reason = FinishReason::kCancelled;
+      return result;
+    }
   }
   logits_of_rows(last_rows - 1, 1);
 
@@ -216,7 +222,7 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
 }
 
 Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, int32_t top_k,
-                                               const std::function<void(int64_t)>& on_progress) {
+                                               const OnProgress& on_progress) {
   const auto count = static_cast<int32_t>(std::min<size_t>(tokens.size(), INT32_MAX));
   if (count < 2) {
     return Error(
@@ -248,7 +254,7 @@ Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, 
       buffers_->score_rows(*stream_, *model_, next, top_k,
                            [&](TokenScore score) { scores.push_back(std::move(score)); });
     }
-    if (on_progress) on_progress(begin + rows);
+    if (on_progress && !on_progress(begin + rows)) break;
   }
   return scores;
 }

@@ -89,16 +89,19 @@ class Session {
   // What the callback for each new token answers.
   enum class Continue : uint8_t { kYes, kStop, kCancel };  // kStop: a stop string was met; kCancel: the user left
   using OnToken = std::function<Continue(int32_t token)>;
+  // Gets the number of given tokens done so far after each step of `prefill_chunk`; false: the user left.
+  using OnProgress = std::function<bool(int64_t tokens_done)>;
 
-  // Errors: an empty prompt, a prompt that leaves no room in the context, a token id outside the vocabulary,
-  // sampling settings out of range.
-  Result<GenerateResult> generate(const GenerateRequest& request, const OnToken& on_token = {});
+  // When `on_prefill` answers false, the result is cancelled and has no tokens. Errors: an empty prompt, a prompt that
+  // leaves no room in the context, a token id outside the vocabulary, sampling settings out of range.
+  Result<GenerateResult> generate(const GenerateRequest& request, const OnToken& on_token = {},
+                                  const OnProgress& on_prefill = {});
 
   // Log-probability of tokens[i] given tokens[0..i) for i >= 1, with the `top_k` most likely alternatives.
-  // Errors: fewer than two tokens, more than the context holds, ids outside the vocabulary. `on_progress` gets the
-  // number of tokens done.
+  // When `on_progress` answers false, the scores of the tokens done. Errors: fewer than two tokens, more than the
+  // context holds, ids outside the vocabulary.
   Result<std::vector<TokenScore>> score(std::span<const int32_t> tokens, int32_t top_k,
-                                        const std::function<void(int64_t)>& on_progress = {});
+                                        const OnProgress& on_progress = {});
 
   // Errors: a context or a prompt that the session cannot hold.
   Result<StepBenchResult> bench_step(const StepBenchOptions& options);

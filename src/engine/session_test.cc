@@ -154,6 +154,38 @@ TEST(SessionTest, StopsAtEndOfSequenceAndOnTheCallersWord) {
   EXPECT_EQ(cancelled->finish_reason, FinishReason::kCancelled);
 }
 
+// Whoever waits for a long prompt is told how far it is, and may leave between two steps of it.
+TEST(SessionTest, TellsHowFarAPromptIsAndStopsThereOnTheCallersWord) {
+  SessionOptions options;
+  options.prefill_chunk = 64;
+  auto session = make_session(options);
+  GenerateRequest request;
+  request.prompt = text_of(150);
+  request.max_tokens = 2;
+  request.ignore_eos = true;
+  std::vector<int64_t> told;
+  const auto tell = [&](int64_t done) {
+    told.push_back(done);
+    return true;
+  };
+  auto whole = session->generate(request, {}, tell);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(told, (std::vector<int64_t>{64, 128, 150}));
+  EXPECT_EQ(whole->tokens.size(), 2u);
+  told.clear();
+  ASSERT_TRUE(session->score(request.prompt, 0, tell).ok());
+  EXPECT_EQ(told, (std::vector<int64_t>{64, 128, 149})) << "the last token predicts nothing";
+
+  const auto leave_after_two = [](int64_t done) { return done < 128; };
+  auto left = session->generate(request, {}, leave_after_two);
+  ASSERT_TRUE(left.ok());
+  EXPECT_EQ(left->finish_reason, FinishReason::kCancelled);
+  EXPECT_TRUE(left->tokens.empty());
+  auto scores = session->score(request.prompt, 0, leave_after_two);
+  ASSERT_TRUE(scores.ok());
+  EXPECT_EQ(scores->size(), 128u);
+}
+
 TEST(SessionTest, FillsTheContextAndNoMore) {
   SessionOptions options;
   options.max_model_len = 70;  // crosses a block border

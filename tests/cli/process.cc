@@ -49,7 +49,21 @@ struct Pipe {
     Pipe::close_end(pipe->read);
     Pipe::close_end(pipe->write);
   }
-  for (const std::string& variable : options.environment) {
+  execute_lantern(arguments, options.environment);
+}
+
+// False at the end of the stream.
+bool read_some(int fd, std::string& into) {
+  std::array<char, 4096> buffer{};
+  const ssize_t got = read(fd, buffer.data(), buffer.size());
+  if (got > 0) into.append(buffer.data(), static_cast<size_t>(got));
+  return got > 0;
+}
+
+}  // namespace
+
+void execute_lantern(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  for (const std::string& variable : environment) {
     const size_t equals = variable.find('=');
     setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
   }
@@ -62,16 +76,6 @@ struct Pipe {
   execv(program.c_str(), argv.data());
   _exit(127);
 }
-
-// False at the end of the stream.
-bool read_some(int fd, std::string& into) {
-  std::array<char, 4096> buffer{};
-  const ssize_t got = read(fd, buffer.data(), buffer.size());
-  if (got > 0) into.append(buffer.data(), static_cast<size_t>(got));
-  return got > 0;
-}
-
-}  // namespace
 
 Outcome run_lantern(const std::vector<std::string>& arguments, const RunOptions& options) {
   Pipe in;

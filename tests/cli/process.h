@@ -21,6 +21,9 @@ struct RunOptions {
   std::vector<std::string> environment;  // NAME=value, beside the caller's
 };
 Outcome run_lantern(const std::vector<std::string>& arguments, const RunOptions& options = {});
+// Replaces the calling process by `lantern`; environment: NAME=value, beside the process's own.
+[[noreturn]] void execute_lantern(const std::vector<std::string>& arguments,
+                                  const std::vector<std::string>& environment);
 
 // models/tiny of the checkout.
 std::filesystem::path tiny_model();
