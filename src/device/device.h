@@ -30,8 +30,8 @@ class Device {
   virtual size_t available_bytes() const = 0;
   // Threads or multiprocessors that work on one launch; scratch is sized by it.
   virtual int worker_count() const = 0;
-  // Copies that have happened when they return, after everything launched on any stream. Implementations begin with
-  // CaptureGuard::forbid: a copy during a capture would run once and never again.
+  // Copies that have happened when they return. They wait for no stream: synchronize() where launches use the memory.
+  // Implementations begin with CaptureGuard::forbid, since a copy during a capture would happen once and never again.
   virtual void copy_to_device(void* destination, const void* source, size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, size_t bytes) = 0;
   // Zeroed memory, aligned to 4096 bytes, entered in the ledger; out_of_memory with numbers when it does not fit, and

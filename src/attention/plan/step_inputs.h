@@ -34,6 +34,8 @@ class StepInputs {
   void write_block_table(Device& device, int32_t group, int32_t request, std::span<const int32_t> blocks) const;
   void poison(Device& device) const { arena_.fill(device, kPlanPoison); }
 
+  // Everything below and the gaps between: a whole image may be copied in at once.
+  Fixed<int32_t> all() const { return arena_.all(); }
   Fixed<const int32_t> num_requests() const { return num_requests_; }
   Fixed<const int32_t> num_tokens() const { return num_tokens_; }
   Fixed<const int32_t> query_start_loc() const { return query_start_loc_; }

@@ -24,6 +24,8 @@ class StepPlanBuffers {
   // How many faults the last plan reported: copied from the device, so ask only where outputs are read anyway.
   int32_t num_errors(Device& device) const;
   const StepPlanConfig& config() const { return config_; }
+  // Every output, wanted or not by a bucket, and the gaps between.
+  Fixed<const int32_t> all() const { return arena_.all(); }
   void poison(Device& device) const { arena_.fill(device, kPlanPoison); }
 
  private:
