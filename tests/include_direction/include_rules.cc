@@ -41,7 +41,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"hwy/", {"src/ops/", "src/attention/"}},
     {"boost/json", {"src/text/", "src/model/", "src/cli/"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
-    {"utf8proc.h", {"src/text/"}},
+    {"utf8proc.h", {}},
     {"CLI/", {"src/cli/parse.cc"}},
     {"histedit.h", {"src/cli/line_editor.cc"}},
     {"gtest/", {}},  // tests only
@@ -50,8 +50,8 @@ const std::vector<ThirdParty> kThirdParties{
 
 // Headers of the system and the compiler that sources and tests' headers (not other headers) may use.
 const std::set<std::string_view> kSystemHeaders{
-    "cpuid.h",     "fcntl.h",    "immintrin.h",   "poll.h", "sched.h",   "signal.h",       "sys/mman.h",
-    "sys/ioctl.h", "sys/stat.h", "sys/syscall.h", "time.h", "termios.h", "sys/resource.h", "unistd.h"};
+    "cpuid.h",     "fcntl.h",    "immintrin.h",   "langinfo.h", "poll.h",    "sched.h",        "signal.h", "sys/mman.h",
+    "sys/ioctl.h", "sys/stat.h", "sys/syscall.h", "time.h",     "termios.h", "sys/resource.h", "unistd.h"};
 
 struct Include {
   std::string path;
