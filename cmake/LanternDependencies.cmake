@@ -8,6 +8,7 @@ find_package(CLI11 2.1 REQUIRED)
 find_package(GTest 1.12 REQUIRED)
 pkg_check_modules(Highway REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(Pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(Xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(Edit REQUIRED IMPORTED_TARGET libedit)
 # Tests that need one of these are left out, with a notice, where it is missing.
 find_package(rapidcheck QUIET)

@@ -3,7 +3,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config ccache mold
   libfmt-dev libspdlog-dev libboost1.81-dev libboost-json1.81-dev libcli11-dev
-  libhwy-dev libpcre2-dev libedit-dev libgtest-dev
+  libhwy-dev libpcre2-dev libxxhash-dev libedit-dev libgtest-dev
 )
 # oneDNN is what bench/ compares with; nothing else links it.
 test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev librapidcheck-dev libutf8proc-dev)

@@ -1,0 +1,87 @@
+#include "engine/engine_core.h"
+
+#include "base/check.h"
+#include "engine/lifecycle.h"
+
+namespace lantern {
+
+EngineCore::EngineCore(const EngineSettings& settings, const HashKey& key, Executor& executor, OutputSink* sink)
+    : state_(settings, key, sink),
+      executor_(executor),
+      scheduler_(settings),
+      steps_{StepTransaction(settings), StepTransaction(settings)} {}
+
+EngineCore::~EngineCore() {
+  while (num_in_flight_ > 0 && finish_step().ok()) {
+  }
+  for (SequenceId id = 0; id < static_cast<SequenceId>(state_.sequences.size()); ++id) {
+    if (state_.at(id).phase != SequencePhase::kUnused)
+      end_request(state_, state_.at(id).request_id, EndReason::kCancelled);
+  }
+}
+
+Result<RequestId> EngineCore::submit(std::shared_ptr<const Request> request, EngineTime now) {
+  if (failed_) {
+    return Error(ErrorCode::kUnsupported,
+                 "the engine has lost its device (" + last_error_.error().message() + "); restart the server");
+  }
+  if (draining_) return Error(ErrorCode::kUnsupported, "the engine is shutting down and takes no more requests");
+  return submit_request(state_, std::move(request), now);
+}
+
+bool EngineCore::cancel(RequestId id) { return end_request(state_, id, EndReason::kCancelled); }
+
+StepStart EngineCore::begin_step(EngineTime now, const StepBudget& budget) {
+  if (failed_) return StepStart::kFailed;
+  end_expired_requests(state_, now);
+  if (num_in_flight_ >= state_.settings.max_steps_in_flight) return StepStart::kWaiting;
+
+  StepTransaction& step = steps_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)];
+  scheduler_.plan(state_, budget, now, step.begin_plan());
+  if (step.schedule().rows.empty()) {
+    const bool changes = !step.schedule().preempted.empty();
+    step.apply_without_rows(state_);
+    if (num_in_flight_ > 0) return StepStart::kWaiting;
+    if (state_.idle()) return StepStart::kIdle;
+    // What was preempted has given its blocks back: the next plan has rows (CONTRACT.md, F1).
+    CHECK(changes, "sequences live, no step is in flight, and none can be planned");
+    scheduler_.plan(state_, budget, now, step.begin_plan());
+    CHECK(!step.schedule().rows.empty(), "preemption made no room");
+  }
+  step.reserve(state_);
+  if (Status submitted = step.submit(state_, executor_); !submitted.ok()) {
+    step.roll_back(state_);
+    last_error_ = std::move(submitted);
+    return StepStart::kNotAccepted;
+  }
+  ++num_in_flight_;
+  return StepStart::kStarted;
+}
+
+Status EngineCore::finish_step() {
+  CHECK(num_in_flight_ > 0, "no step is in flight");
+  StepTransaction& step = steps_[static_cast<size_t>(oldest_)];
+  if (Status completed = step.complete(executor_); !completed.ok()) {
+    lose_device(completed.error());
+    return completed;
+  }
+  step.commit(state_);
+  oldest_ = (oldest_ + 1) % kMaxSteps;
+  --num_in_flight_;
+  return {};
+}
+
+void EngineCore::lose_device(Error error) {
+  failed_ = true;
+  last_error_ = std::move(error);
+  for (; num_in_flight_ > 0; --num_in_flight_) {
+    steps_[static_cast<size_t>(oldest_)].fail(state_);
+    oldest_ = (oldest_ + 1) % kMaxSteps;
+  }
+  for (SequenceId id = 0; id < static_cast<SequenceId>(state_.sequences.size()); ++id) {
+    if (state_.at(id).phase != SequencePhase::kUnused)
+      end_request(state_, state_.at(id).request_id, EndReason::kFailed);
+  }
+}
+
+}  // namespace lantern

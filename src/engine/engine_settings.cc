@@ -1,0 +1,51 @@
+#include "engine/engine_settings.h"
+
+#include <fmt/format.h>
+
+namespace lantern {
+namespace {
+
+Status at_least(const char* name, int64_t value, int64_t lowest) {
+  if (value >= lowest) return {};
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; set it to at least {}", name, value, lowest));
+}
+
+Status not_negative(const char* name, double value) {
+  if (value >= 0) return {};
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be 0 or more", name, value));
+}
+
+}  // namespace
+
+Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
+  EngineSettings result = settings;
+  ASSIGN_OR_RETURN(result.limits, StepLimits::checked(settings.limits));
+  const StepLimits& limits = result.limits;
+  RETURN_IF_ERROR(at_least("num_blocks", limits.num_blocks, 2));
+  RETURN_IF_ERROR(
+      at_least("max_blocks_per_request", limits.max_blocks_per_request, result.blocks_for(limits.max_model_len)));
+  RETURN_IF_ERROR(at_least("max_model_len", limits.max_model_len, 2));
+  RETURN_IF_ERROR(at_least("max_queued", result.max_queued, 1));
+  RETURN_IF_ERROR(at_least("max_partial_prefills", result.max_partial_prefills, 1));
+  RETURN_IF_ERROR(at_least("watermark_blocks", result.watermark_blocks, 0));
+  RETURN_IF_ERROR(at_least("max_preemptions", result.max_preemptions, 0));
+  RETURN_IF_ERROR(at_least("max_overtakes", result.max_overtakes, 0));
+  RETURN_IF_ERROR(at_least("priority_step", result.priority_step.count(), 0));
+  RETURN_IF_ERROR(at_least("deadline_slack", result.deadline_slack.count(), 0));
+  if (result.max_steps_in_flight != 1 && result.max_steps_in_flight != 2) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_steps_in_flight is {}; it is 1 (steps strictly in turn) or 2 (planning overlaps)",
+                             result.max_steps_in_flight));
+  }
+  if (!(result.decode_share >= 0 && result.decode_share < 1)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("decode_share is {}; it is a share from 0 to below 1", result.decode_share));
+  }
+  RETURN_IF_ERROR(not_negative("step_cost.fixed", result.step_cost.fixed));
+  RETURN_IF_ERROR(not_negative("step_cost.per_token", result.step_cost.per_token));
+  RETURN_IF_ERROR(not_negative("step_cost.draft_pass", result.step_cost.draft_pass));
+  RETURN_IF_ERROR(not_negative("step_cost.draft_per_row", result.step_cost.draft_per_row));
+  return result;
+}
+
+}  // namespace lantern

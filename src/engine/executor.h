@@ -1,0 +1,51 @@
+// What runs steps: a device, or a simulation. The engine thread alone calls it.
+#pragma once
+
+#include "base/result.h"
+#include "engine/step_batch.h"
+
+namespace lantern {
+
+// Contract. Steps take effect in the order of submission, each as a whole:
+//   1. slot_inits: the slot holds `seq_len` run tokens, no drafts, and an empty block table (null block everywhere);
+//   2. copies, which may read blocks that the same step then writes;
+//   3. table_entries;
+//   4. the rows. A prefilling row runs its prompt_tokens from position begin_upper on; a decode runs the slot's last
+//   token
+//      and the slot's drafts from the slot's own length on, which is at most begin_upper. Fewer drafts in the slot than
+//      the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more, adds them
+//      to the slot, and the slot's length grows by as many (by query_len where it prefills).
+//   5. draft_passes drafts for every slot that sampled.
+// A step may write the caches at positions below seq_len_upper() + draft_passes of its rows; where the block table has
+// the null block, it writes nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays
+// within these bounds all the same.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Takes what it needs from the batch and returns without waiting. The batch stays valid until the step is complete,
+  // but for what says otherwise. At most settings.max_steps_in_flight steps are in flight. An error means that nothing
+  // of the step will run and that the same step may be tried again.
+  virtual Status submit(const StepBatch& batch) = 0;
+
+  // Whether wait() would return at once.
+  virtual bool ready() const = 0;
+  // Waits for the oldest step in flight and tells what came of it. An error means that the device is lost.
+  virtual Status wait(StepResults& results) = 0;
+};
+
+// Who reads the output; called on the engine thread, between steps, and quick about it.
+class OutputSink {
+ public:
+  struct Verdict {
+    int32_t kept = 0;   // of the new tokens; the others are dropped
+    bool stop = false;  // the text ends here, as by a stop string
+  };
+  virtual ~OutputSink() = default;
+  // `sequence` ends in new tokens: its last `count`.
+  virtual Verdict on_tokens(const Sequence& sequence, int32_t count) = 0;
+  // Once for each choice, after its last token.
+  virtual void on_end(const Sequence& sequence) = 0;
+};
+
+}  // namespace lantern

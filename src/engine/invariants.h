@@ -1,0 +1,24 @@
+// CONTRACT.md, checked: pure functions of state, for every simulated step and for checked builds. The first violation
+// found is returned as "B2: block 7 has 2 references and 1 lease"; nothing is returned where all is well. Cost: linear
+// in blocks, sequences and tokens.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/engine_core.h"
+
+namespace lantern {
+
+using Violation = std::optional<std::string>;
+
+// B1 to B5, X1 to X4, S1 to S7. Between any two calls of the engine.
+Violation find_violation(const EngineCore& engine);
+
+// P1 to P4 of a schedule that was just made from `state`.
+Violation find_violation(const EngineState& state, const StepSchedule& schedule, const StepBudget& budget);
+
+// F4, when the engine is idle.
+Violation find_leak(const EngineState& state);
+
+}  // namespace lantern

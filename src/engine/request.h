@@ -1,0 +1,53 @@
+// A request: what a user wants, fixed once it is submitted. A request with `n` choices is served as n sequences that
+// share one pass over the prompt.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine_settings.h"
+#include "ops/sampling.h"
+
+namespace lantern {
+
+// Names a submitted request for as long as one of its choices lives; later requests get other ids. 0 names none.
+using RequestId = uint64_t;
+
+struct Request {
+  std::vector<int32_t> prompt;  // token ids, special tokens included; at least one
+  int32_t max_tokens = 256;     // of each choice; the context's end may come first
+  int32_t n = 1;                // choices
+
+  SamplingSettings sampling;
+  std::vector<int32_t> stop_token_ids;  // end-of-sequence tokens among them; the one that was met stays in the output
+  bool ignore_stop_tokens = false;
+  int32_t min_tokens = 0;  // no stop token ends a choice before so many
+
+  int32_t priority = 0;          // lower is sooner; each unit counts as settings.priority_step of waiting, >= 0
+  EngineTime deadline = kNever;  // ended with EndReason::kDeadline when it passes
+  std::string cache_salt;        // only requests with the same salt share prefixes
+  bool constrained = false;      // what may come next depends on the last token, which the host must see first
+};
+
+enum class EndReason : uint8_t {
+  kNone,       // not ended
+  kStop,       // a stop token, or the output's reader found its end
+  kLength,     // max_tokens, or the end of the context
+  kCancelled,  // by the user
+  kDeadline,   // its deadline passed
+  kFailed,     // the step failed for it: logits that are no numbers
+};
+std::string_view to_string(EndReason reason);  // "stop", "length", "cancelled", "deadline", "failed"
+
+// Tokens that a choice may have, its prompt included.
+int32_t max_length(const Request& request, const EngineSettings& settings);
+
+// Errors: what makes no sense (an empty prompt, max_tokens or n below 1, a priority below 0, min_tokens above
+// max_tokens), and what could never be served: a prompt that fills the context, more choices than sequences may run,
+// a length that the pool cannot hold even alone.
+Status check_request(const Request& request, const EngineSettings& settings);
+
+}  // namespace lantern

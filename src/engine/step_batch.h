@@ -1,0 +1,118 @@
+// A step as data. StepSchedule: what the scheduler decided. StepBatch: what an executor needs to run it. StepResults:
+// what came of it. All are made once, with room for the largest step, and reused.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/block_pool.h"
+#include "engine/engine_settings.h"
+#include "engine/sequence.h"
+
+namespace lantern {
+
+// One sequence's share of a step. Decodes come first.
+struct StepRow {
+  SequenceId sequence = -1;
+  int32_t slot = -1;          // filled in when the step is reserved
+  bool prefilling = false;    // runs known tokens; a decode runs what the slot holds: the last token, then drafts
+  bool samples = false;       // yields tokens: a decode, or the end of a prompt
+  int32_t query_len = 0;      // tokens; of a decode 1 + the drafts it verifies
+  int32_t begin_upper = 0;    // first position: of a prefill exactly, of a decode at the latest
+  int32_t num_unwritten = 0;  // leading tokens (0 or 1) whose cache entries exist: they run with slot -1
+  int32_t num_blocks = 0;     // that the sequence's table must have before the step
+  int32_t next_drafts = 0;    // that a sampling row wants made for the next step
+
+  int32_t num_drafts() const { return prefilling ? 0 : query_len - 1; }
+  int32_t seq_len_upper() const { return begin_upper + query_len; }
+};
+
+struct Admission {
+  SequenceId sequence = -1;
+  bool fully_reserved = false;
+  int32_t hit_begin = 0;   // into StepSchedule::hit_blocks
+  int32_t hit_blocks = 0;  // leading blocks that the prefix index has
+};
+
+struct StepSchedule {
+  uint64_t step = 0;
+  std::vector<SequenceId> preempted;
+  std::vector<SequenceId> overtaken;  // waiting, and passed by an admission of this step
+  std::vector<Admission> admitted;
+  std::vector<BlockId> hit_blocks;
+  std::vector<StepRow> rows;
+  int32_t num_decodes = 0;
+  int32_t num_tokens = 0;
+  int32_t num_deferred = 0;  // sequences that could run but for want of blocks or of the step's tokens
+  int32_t draft_passes = 0;  // of the drafter after the step: drafts that the next one may verify
+
+  explicit StepSchedule(const EngineSettings& settings);
+  void clear();
+  bool empty() const { return rows.empty() && preempted.empty(); }
+  // Equal on all ranks that decided alike.
+  uint64_t digest() const;
+};
+
+// A slot's state is to be made anew before the step.
+struct SlotInit {
+  int32_t slot = -1;
+  const Sequence* sequence = nullptr;  // tokens (penalties count them), request, seed(); valid until submit() returns
+  int32_t seq_len = 0;                 // tokens that count as run: the first row begins here
+  int32_t max_len = 0;
+};
+
+// Entry `index` of a slot's block table becomes `block`. Entries beyond those that were ever set are the null block.
+struct BlockTableEntry {
+  int32_t slot = -1;
+  int32_t group = 0;  // one today: latent, index keys and the MTP layer share block ids
+  int32_t index = 0;
+  BlockId block = kNullBlock;
+};
+
+// All caches' rows of `source` go to `target` before anything else of the step is written.
+struct BlockCopy {
+  BlockId source = kNullBlock;
+  BlockId target = kNullBlock;
+};
+
+struct StepBatch {
+  uint64_t step = 0;
+  std::vector<SlotInit> slot_inits;
+  std::vector<BlockCopy> copies;
+  std::vector<BlockTableEntry> table_entries;
+  std::vector<StepRow> rows;
+  std::vector<int32_t> query_start_loc;  // [rows + 1]
+  std::vector<int32_t> prompt_tokens;    // [num_tokens - num_decode_tokens]: those of the prefilling rows, in order
+  int32_t num_decodes = 0;
+  int32_t num_decode_tokens = 0;
+  int32_t num_tokens = 0;
+  int32_t draft_passes = 0;
+
+  explicit StepBatch(const EngineSettings& settings);
+  void clear();
+};
+
+enum class RowStatus : uint8_t {
+  kOk,
+  kNotFinite,  // the row's logits are no numbers: its sequence fails, the others do not
+};
+
+struct StepResults {
+  int32_t max_query_len = 1;
+  std::vector<int32_t> tokens;      // [max_requests][max_query_len]
+  std::vector<int32_t> num_tokens;  // [max_requests]: of a sampling row 1 to query_len, the last one new; else 0
+  std::vector<RowStatus> status;    // [max_requests]
+
+  explicit StepResults(const EngineSettings& settings);
+  std::span<int32_t> row(int32_t r) {
+    return std::span(tokens).subspan(static_cast<size_t>(r) * static_cast<size_t>(max_query_len),
+                                     static_cast<size_t>(max_query_len));
+  }
+  std::span<const int32_t> row_tokens(int32_t r) const {
+    return std::span(tokens).subspan(static_cast<size_t>(r) * static_cast<size_t>(max_query_len),
+                                     static_cast<size_t>(num_tokens[static_cast<size_t>(r)]));
+  }
+};
+
+}  // namespace lantern

@@ -1,0 +1,216 @@
+#include "engine/step_transaction.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/lifecycle.h"
+
+namespace lantern {
+
+StepTransaction::StepTransaction(const EngineSettings& settings)
+    : schedule_(settings), batch_(settings), results_(settings) {
+  replaced_.reserve(static_cast<size_t>(settings.limits.max_requests) * 2);
+  blocks_before_.reserve(static_cast<size_t>(settings.limits.max_requests));
+}
+
+StepSchedule& StepTransaction::begin_plan() {
+  CHECK(stage_ == StepStage::kIdle, "the step is under way");
+  stage_ = StepStage::kPlanned;
+  return schedule_;
+}
+
+void StepTransaction::apply_decisions(EngineState& state) {
+  for (const SequenceId id : schedule_.preempted) preempt_sequence(state, id);
+  for (const SequenceId id : schedule_.overtaken) {
+    ++state.at(id).num_overtakes;
+    ++state.stats.overtakes;
+  }
+  // Hits are leased before anything is allocated: an allocation may take a cached block away.
+  for (const Admission& admission : schedule_.admitted) {
+    admit_sequence(state, admission.sequence,
+                   std::span(schedule_.hit_blocks)
+                       .subspan(static_cast<size_t>(admission.hit_begin), static_cast<size_t>(admission.hit_blocks)),
+                   admission.fully_reserved);
+  }
+}
+
+void StepTransaction::apply_without_rows(EngineState& state) {
+  CHECK(stage_ == StepStage::kPlanned && schedule_.rows.empty(), "the step has rows");
+  apply_decisions(state);
+  stage_ = StepStage::kIdle;
+}
+
+void StepTransaction::reserve(EngineState& state) {
+  CHECK(stage_ == StepStage::kPlanned, "the step is not planned");
+  apply_decisions(state);
+  batch_.clear();
+  blocks_before_.clear();
+  batch_.step = schedule_.step;
+  batch_.num_decodes = schedule_.num_decodes;
+  batch_.num_tokens = schedule_.num_tokens;
+  batch_.draft_passes = schedule_.draft_passes;
+  batch_.query_start_loc.push_back(0);
+  for (StepRow& row : schedule_.rows) reserve_row(state, row);
+  batch_.rows.assign(schedule_.rows.begin(), schedule_.rows.end());
+  stage_ = StepStage::kReserved;
+}
+
+void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
+  Sequence& sequence = state.at(row.sequence);
+  row.slot = sequence.slot;
+  blocks_before_.push_back(sequence.num_blocks());
+  const int32_t first_written = sequence.write_lower() / state.settings.limits.block_size;
+  for (int32_t i = first_written; i < blocks_before_.back(); ++i) {
+    BlockLease& lease = sequence.blocks[static_cast<size_t>(i)];
+    if (state.pool.ref_count(lease.id()) == 1) {
+      // Filled and published by another choice that has gone: nobody else reads it, and it is this one's to write.
+      if (state.pool.indexed(lease.id())) state.index.forget(lease.id());
+      continue;
+    }
+    BlockLease copy = state.pool.allocate();
+    batch_.copies.push_back({.source = lease.id(), .target = copy.id()});
+    std::swap(lease, copy);
+    replaced_.push_back({row.sequence, i, std::move(copy)});
+    if (i < sequence.blocks_sent) {
+      batch_.table_entries.push_back({.slot = row.slot, .index = i, .block = lease.id()});
+    }
+  }
+  while (sequence.num_blocks() < row.num_blocks) sequence.blocks.push_back(state.pool.allocate());
+
+  if (!sequence.slot_ready) {
+    batch_.slot_inits.push_back(
+        {.slot = row.slot, .sequence = &sequence, .seq_len = sequence.next_upper, .max_len = sequence.max_len});
+  }
+  for (int32_t i = sequence.blocks_sent; i < sequence.num_blocks(); ++i) {
+    batch_.table_entries.push_back(
+        {.slot = row.slot, .index = i, .block = sequence.blocks[static_cast<size_t>(i)].id()});
+  }
+  batch_.query_start_loc.push_back(batch_.query_start_loc.back() + row.query_len);
+  if (row.prefilling) {
+    const auto tokens = std::span<const int32_t>(sequence.tokens)
+                            .subspan(static_cast<size_t>(row.begin_upper), static_cast<size_t>(row.query_len));
+    batch_.prompt_tokens.insert(batch_.prompt_tokens.end(), tokens.begin(), tokens.end());
+  } else {
+    batch_.num_decode_tokens += row.query_len;
+  }
+}
+
+Status StepTransaction::submit(EngineState& state, Executor& executor) {
+  CHECK(stage_ == StepStage::kReserved, "the step is not reserved");
+  RETURN_IF_ERROR(executor.submit(batch_));
+  for (const StepRow& row : batch_.rows) {
+    Sequence& sequence = state.at(row.sequence);
+    sequence.slot_ready = true;
+    sequence.blocks_sent = sequence.num_blocks();
+    sequence.next_upper += row.query_len;
+    ++sequence.steps_in_flight;
+    if (row.samples) {
+      ++sequence.samples_in_flight;
+      sequence.drafts_ready = row.next_drafts;
+    }
+  }
+  ++state.next_step;
+  state.stats.tokens_run += batch_.num_tokens;
+  stage_ = StepStage::kSubmitted;
+  return {};
+}
+
+void StepTransaction::roll_back(EngineState& state) {
+  CHECK(stage_ == StepStage::kReserved, "the step is not reserved");
+  for (size_t r = batch_.rows.size(); r-- > 0;) {
+    std::vector<BlockLease>& blocks = state.at(batch_.rows[r].sequence).blocks;
+    while (blocks.size() > static_cast<size_t>(blocks_before_[r])) blocks.pop_back();
+  }
+  for (ReplacedBlock& replaced : replaced_) {
+    state.at(replaced.sequence).blocks[static_cast<size_t>(replaced.index)] = std::move(replaced.lease);
+  }
+  replaced_.clear();
+  for (size_t i = schedule_.admitted.size(); i-- > 0;) undo_admission(state, schedule_.admitted[i].sequence);
+  stage_ = StepStage::kIdle;
+}
+
+Status StepTransaction::complete(Executor& executor) {
+  CHECK(stage_ == StepStage::kSubmitted, "the step is not submitted");
+  RETURN_IF_ERROR(executor.wait(results_));
+  stage_ = StepStage::kCompleted;
+  return {};
+}
+
+void StepTransaction::commit(EngineState& state) {
+  CHECK(stage_ == StepStage::kCompleted, "the step is not complete");
+  replaced_.clear();
+  for (int32_t r = 0; r < static_cast<int32_t>(batch_.rows.size()); ++r) commit_row(state, r);
+  stage_ = StepStage::kIdle;
+}
+
+void StepTransaction::commit_row(EngineState& state, int32_t r) {
+  const StepRow& row = batch_.rows[static_cast<size_t>(r)];
+  Sequence& sequence = state.at(row.sequence);
+  if (row.samples) --sequence.samples_in_flight;
+  const bool ended = sequence.phase == SequencePhase::kRetiring;
+  if (!ended && results_.status[static_cast<size_t>(r)] != RowStatus::kOk) {
+    end_sequence(state, row.sequence, EndReason::kFailed);
+  } else if (!ended && row.prefilling) {
+    sequence.num_computed = row.seq_len_upper();
+    publish_blocks(state, row.sequence);
+    if (sequence.forks_pending > 0 && sequence.phase == SequencePhase::kRunning &&
+        sequence.num_computed >= sequence.prompt_len) {
+      fork_choices(state, row.sequence);
+    }
+  }
+  if (row.samples && sequence.phase != SequencePhase::kRetiring) accept_tokens(state, row, results_.row_tokens(r));
+  leave_step(state, row.sequence);
+}
+
+void StepTransaction::accept_tokens(EngineState& state, const StepRow& row, std::span<const int32_t> tokens) {
+  Sequence& sequence = state.at(row.sequence);
+  const auto count = static_cast<int32_t>(tokens.size());
+  CHECK(count >= 1 && count <= (row.prefilling ? 1 : row.query_len), "a row of {} tokens came to {}", row.query_len,
+        count);
+  if (!row.prefilling) {
+    sequence.next_upper -= row.query_len - count;
+    sequence.acceptance.record(row.num_drafts(), count - 1);
+  }
+
+  // What is new ends at the limit, or at a stop token, which is the last one kept.
+  const Request& request = *sequence.request;
+  EndReason reason = EndReason::kNone;
+  int32_t added = 0;
+  for (const int32_t token : tokens) {
+    sequence.tokens.push_back(token);
+    ++added;
+    if (!request.ignore_stop_tokens && sequence.num_outputs() >= request.min_tokens &&
+        std::ranges::find(request.stop_token_ids, token) != request.stop_token_ids.end()) {
+      reason = EndReason::kStop;
+    } else if (sequence.num_tokens() >= sequence.max_len) {
+      reason = EndReason::kLength;
+    }
+    if (reason != EndReason::kNone) break;
+  }
+  if (state.sink != nullptr) {
+    const OutputSink::Verdict verdict = state.sink->on_tokens(sequence, added);
+    CHECK(verdict.kept >= 0 && verdict.kept <= added, "{} of {} new tokens cannot be kept", verdict.kept, added);
+    sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(added - verdict.kept));
+    if (verdict.stop || verdict.kept < added) reason = EndReason::kStop;
+    added = verdict.kept;
+  }
+  state.stats.tokens_out += added;
+  // All but the last token have been run.
+  if (!row.prefilling) sequence.num_computed = std::max(sequence.num_computed, sequence.num_tokens() - 1);
+  publish_blocks(state, row.sequence);
+  if (reason != EndReason::kNone) end_sequence(state, row.sequence, reason);
+}
+
+void StepTransaction::fail(EngineState& state) {
+  CHECK(stage_ == StepStage::kSubmitted, "the step is not in flight");
+  replaced_.clear();
+  for (const StepRow& row : batch_.rows) {
+    Sequence& sequence = state.at(row.sequence);
+    if (row.samples) --sequence.samples_in_flight;
+    if (sequence.phase != SequencePhase::kRetiring) end_sequence(state, row.sequence, EndReason::kFailed);
+    leave_step(state, row.sequence);
+  }
+  stage_ = StepStage::kIdle;
+}
+
+}  // namespace lantern

@@ -1,0 +1,63 @@
+// One step, from decision to effect: planned -> reserved -> submitted -> completed -> committed. A step that could not
+// be submitted is rolled back: the blocks that it reserved and the sequences that it admitted are as before (what it
+// preempted waits, which is a change of its own). Two transactions may be under way: one runs while the next is
+// planned.
+//
+// From reservation on a step needs nothing more: all blocks that it may write are leased. The sequences of a step in
+// flight keep their blocks whatever happens to them (leave_step in lifecycle.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/engine_state.h"
+#include "engine/executor.h"
+#include "engine/step_batch.h"
+
+namespace lantern {
+
+enum class StepStage : uint8_t { kIdle, kPlanned, kReserved, kSubmitted, kCompleted };
+
+class StepTransaction {
+ public:
+  explicit StepTransaction(const EngineSettings& settings);
+
+  StepStage stage() const { return stage_; }
+  const StepSchedule& schedule() const { return schedule_; }
+  const StepBatch& batch() const { return batch_; }
+  const StepResults& results() const { return results_; }
+
+  // kIdle -> kPlanned: the caller fills the schedule.
+  StepSchedule& begin_plan();
+  // Nothing is to be run. Preemptions and the like of the schedule are applied all the same.
+  void apply_without_rows(EngineState& state);
+
+  void reserve(EngineState& state);                       // kPlanned -> kReserved
+  Status submit(EngineState& state, Executor& executor);  // kReserved -> kSubmitted, or kReserved on an error
+  void roll_back(EngineState& state);                     // kReserved -> kIdle
+  Status complete(Executor& executor);                    // kSubmitted -> kCompleted
+  void commit(EngineState& state);                        // kCompleted -> kIdle: tokens, ends, published blocks
+  // The step failed as a whole: its sequences end with kFailed. kSubmitted -> kIdle.
+  void fail(EngineState& state);
+
+ private:
+  struct ReplacedBlock {  // by copy-on-write; leased until the copy has run
+    SequenceId sequence = -1;
+    int32_t index = 0;
+    BlockLease lease;
+  };
+
+  void apply_decisions(EngineState& state);
+  void reserve_row(EngineState& state, StepRow& row);
+  void commit_row(EngineState& state, int32_t r);
+  static void accept_tokens(EngineState& state, const StepRow& row, std::span<const int32_t> tokens);
+
+  StepStage stage_ = StepStage::kIdle;
+  StepSchedule schedule_;
+  StepBatch batch_;
+  StepResults results_;
+  std::vector<ReplacedBlock> replaced_;
+  std::vector<int32_t> blocks_before_;  // by row: length of the sequence's table before the reservation
+};
+
+}  // namespace lantern
