@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/plan_case.h"
-#include "engine/session.h"
+#include "cli/plan_device.h"
 
 namespace lantern::cli {
 namespace {
@@ -50,15 +50,6 @@ std::string draft_table(const PlanResult& r, int32_t steps) {
                         r.groups[0].draft_slot_mapping[i]);
   }
   return text;
-}
-
-// A plan needs no more of a device than its own kernels, so that cuda is there before models run on it.
-Result<std::unique_ptr<Device>> plan_device(const std::string& name) {
-  if (name != "cuda" && name != "auto") return make_device(name, 1);
-  Result<std::unique_ptr<Device>> device = make_cuda_device();
-  if (device.ok()) return device;
-  if (name == "auto") return make_host_device(1);
-  return std::move(device).error().within("--device cuda");
 }
 
 }  // namespace

@@ -212,6 +212,22 @@ TEST(DoctorTest, FindsTheModelInOrder) {
   EXPECT_TRUE(json.at("ok").get_bool());
 }
 
+TEST(DoctorTest, ReplaysPlanGraphs) {
+  const boost::json::object json =
+      object_of(run_lantern({"doctor", "--graphs", "--device", "cpu", "--replays", "300", "--json"}));
+  EXPECT_TRUE(json.at("ok").get_bool());
+  EXPECT_EQ(json.at("device").get_string(), "cpu (1 threads)");
+  EXPECT_EQ(json.at("buckets").to_number<int>(), 19);
+  EXPECT_EQ(json.at("replays").to_number<int>(), 300);
+  EXPECT_EQ(json.at("mismatches").to_number<int>(), 0);
+  EXPECT_GT(json.at("graph_bytes").to_number<int>(), 19 * 1000);
+  EXPECT_GT(json.at("seconds").to_number<double>(), json.at("capture_seconds").to_number<double>());
+  EXPECT_TRUE(json.at("first_mismatch").is_null());
+  const Outcome text = run_lantern({"doctor", "--graphs", "--device", "cpu", "--replays", "10"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_NE(text.out.find("mismatches 0"), std::string::npos) << text.out;
+}
+
 TEST(HelpTest, EveryKindOfHelp) {
   EXPECT_NE(run_lantern({"--help"}).out.find("generate"), std::string::npos);
   EXPECT_NE(run_lantern({"bench", "step", "--help"}).out.find("--dummy"), std::string::npos);
