@@ -83,6 +83,8 @@ class DevPtr {
       : DevPtr(fixed.data(), fixed.size()) {}
 
   LANTERN_HOST_DEVICE T* get() const { return address_; }
+  // Elements of the view that it was made from.
+  int64_t size() const { return static_cast<int64_t>((extent_ & kDeviceExtentMask) / sizeof(T)); }
   LANTERN_HOST_DEVICE T& operator[](int64_t i) const { return address_[i]; }
   LANTERN_HOST_DEVICE explicit operator bool() const { return address_ != nullptr; }
 

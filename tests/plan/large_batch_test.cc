@@ -142,6 +142,20 @@ TEST(LargeBatches, PartsMayEndWhereRequestsDo) {
   }
 }
 
+// Entries are read four at a time.
+TEST(LargeBatches, TheFirstBadBlockNamesTheFault) {
+  for (int32_t at = 0; at < 8; ++at) {
+    PlanCase c = make_case({640}, {1}, 1);
+    c.config.groups = {StepPlanConfig::group_of(c.config.limits)};
+    Ints& row = c.block_table[0][0];
+    row[static_cast<size_t>(at)] = -7;
+    row[static_cast<size_t>(at) + 1] = kMissingBlock;
+    EXPECT_EQ(run_poisoned(c).errors[0].fault, PlanFault::kBlockOutsidePool) << at;
+    std::swap(row[static_cast<size_t>(at)], row[static_cast<size_t>(at) + 1]);
+    EXPECT_EQ(run_poisoned(c).errors[0].fault, PlanFault::kTooFewBlocks) << at;
+  }
+}
+
 // A long prompt among decodes, whose tokens tiles of the first kernel take, down to one token too many for a row.
 TEST(LargeBatches, LongPromptsAreCutIntoTiles) {
   for (const int32_t prompt : {15, 16, 17, 31, 32, 33, 64, 1000}) {

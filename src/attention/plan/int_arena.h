@@ -1,4 +1,4 @@
-// One persistent buffer of int32 cut into named parts, each aligned to 256 bytes. A part asked for twice is a bug.
+// One buffer of int32 cut into parts, each aligned to 256 bytes from its beginning.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,32 @@ class IntArena {
   // Counts first: `layout` is called with the arena twice, as Workspace does it.
   template <class Layout>
   Status create(Device& device, std::string_view owner, const Layout& layout) {
-    layout(*this);
-    const int64_t ints = used_;
-    used_ = 0;
+    const int64_t ints = count(layout);
     ASSIGN_OR_RETURN(buffer_, PersistentBuffer<int32_t>::create(device, owner, ints));
-    layout(*this);
+    lay_out_in(buffer_->fixed(), layout);
     return {};
+  }
+  // The same in memory of somebody else's, of at least count(layout) elements.
+  template <class Layout>
+  void lay_out_in(const Fixed<int32_t>& memory, const Layout& layout) {
+    memory_ = memory;
+    used_ = 0;
+    layout(*this);
+  }
+  // Elements that the layout takes.
+  template <class Layout>
+  int64_t count(const Layout& layout) {
+    used_ = 0;
+    layout(*this);
+    return used_;
   }
   // `count` elements; an empty view while counting.
   Fixed<int32_t> take(int64_t count) {
     const int64_t begin = used_;
     used_ += (count + kAlignment - 1) / kAlignment * kAlignment;
-    return buffer_ == nullptr ? Fixed<int32_t>() : buffer_->fixed().sub(begin, count);
+    return memory_.empty() ? Fixed<int32_t>() : memory_.sub(begin, count);
   }
-  Fixed<int32_t> all() const { return buffer_->fixed(); }
+  Fixed<int32_t> all() const { return memory_; }
   void fill(Device& device, int32_t value) const {
     const std::vector<int32_t> values(static_cast<size_t>(std::min<int64_t>(all().size(), kFillChunk)), value);
     for (int64_t at = 0; at < all().size(); at += kFillChunk) {
@@ -42,7 +54,8 @@ class IntArena {
   static constexpr int64_t kAlignment = 64;
   static constexpr int64_t kFillChunk = 1 << 20;
 
-  std::unique_ptr<PersistentBuffer<int32_t>> buffer_;
+  std::unique_ptr<PersistentBuffer<int32_t>> buffer_;  // null in somebody else's memory
+  Fixed<int32_t> memory_;
   int64_t used_ = 0;
 };
 

@@ -60,11 +60,25 @@ cudaError_t launch(cudaStream_t stream, const StepPlanParams& params) {
 
 }  // namespace
 
-Status launch_plan_kernels(void* cuda_stream, const StepPlanParams& params) {
-  const cudaError_t error = launch(static_cast<cudaStream_t>(cuda_stream), params);
+namespace {
+
+// Without fmt, so that liblantern_attention.so needs nothing but the CUDA runtime.
+Status status_of(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return {};
-  return Error(ErrorCode::kUnsupported, fmt::format("CUDA refuses to launch the step plan: {} ({})",
-                                                    cudaGetErrorString(error), cudaGetErrorName(error)));
+  return Error(ErrorCode::kUnsupported, std::string("CUDA could not ") + what + ": " + cudaGetErrorString(error) +
+                                            " (" + cudaGetErrorName(error) + ")");
+}
+
+}  // namespace
+
+Status load_plan_kernels() {
+  cudaFuncAttributes attributes{};
+  RETURN_IF_ERROR(status_of(cudaFuncGetAttributes(&attributes, plan_rows), "load the step plan's code"));
+  return status_of(cudaFuncGetAttributes(&attributes, plan_schedules), "load the step plan's code");
+}
+
+Status launch_plan_kernels(void* cuda_stream, const StepPlanParams& params) {
+  return status_of(launch(static_cast<cudaStream_t>(cuda_stream), params), "launch the step plan");
 }
 
 }  // namespace lantern::plan

@@ -1,5 +1,7 @@
 #include "attention/plan/step_plan_buffers.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace lantern {
@@ -47,8 +49,7 @@ void StepPlanBuffers::lay_out(plan::IntArena& arena) {
   }
 }
 
-Status StepPlanBuffers::create(Device& device, const StepPlanConfig& config) {
-  RETURN_IF_ERROR(config.check());
+void StepPlanBuffers::configure(const StepPlanConfig& config) {
   config_ = config;
   StepPlanParams& p = outputs_;
   p.max_query_len = config.limits.max_query_len;
@@ -64,7 +65,31 @@ Status StepPlanBuffers::create(Device& device, const StepPlanConfig& config) {
     int32_t& stride = p.groups[g].group.block_table_stride;
     if (stride == 0) stride = config.groups[g].max_blocks_per_request;
   }
+}
+
+Status StepPlanBuffers::create(Device& device, const StepPlanConfig& config) {
+  RETURN_IF_ERROR(config.check());
+  configure(config);
   return arena_.create(device, "step plan", [&](plan::IntArena& arena) { lay_out(arena); });
+}
+
+Result<int64_t> StepPlanBuffers::ints_needed(const StepPlanConfig& config) {
+  RETURN_IF_ERROR(config.check());
+  StepPlanBuffers buffers;
+  buffers.configure(config);
+  return buffers.arena_.count([&](plan::IntArena& arena) { buffers.lay_out(arena); });
+}
+
+Status StepPlanBuffers::create_in(const Fixed<int32_t>& memory, const StepPlanConfig& config) {
+  ASSIGN_OR_RETURN(const int64_t needed, ints_needed(config));
+  if (memory.size() < needed) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a plan of this configuration needs {} bytes, but was given {}", needed * 4, memory.size() * 4));
+  }
+  configure(config);
+  arena_.lay_out_in(memory, [&](plan::IntArena& arena) { lay_out(arena); });
+  return {};
 }
 
 StepPlanParams StepPlanBuffers::params(const StepInputs& inputs, const BucketShape& bucket) const {

@@ -10,19 +10,6 @@ void plan_step_kernel(const StepPlanParams& p, HostContext&) { plan::plan_step_o
 
 }  // namespace
 
-namespace plan {
-
-void plan_step_on_host(const StepPlanParams& p) {
-  plan_rows(p);
-  plan_tokens(p);
-  plan_per_request(p);
-  plan_schedules(p);
-  plan_prefill_chunks(p);
-  plan_drafts(p);
-}
-
-}  // namespace plan
-
 void plan_step(Stream& stream, const StepPlanParams& params) {
   if (stream.device().kind() == DeviceKind::kCpu) {
     stream.launch("plan_step", &plan_step_kernel, params);
