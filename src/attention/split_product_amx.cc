@@ -5,34 +5,22 @@
 #include <algorithm>
 
 #include "attention/host_math.h"
+#include "base/amx_tiles.h"
 
 namespace lantern::split_amx {
 namespace {
 
-// The compiler's intrinsics for tile loads and stores do not say that they touch memory.
-template <int kTile>
-inline void tile_load(const void* from, int64_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
-}
-template <int kTile>
-inline void tile_store(void* to, int64_t stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
-}
-template <int kTile>
-inline void tile_zero() {
-  asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
-}
-template <int kC, int kA, int kB>
-inline void tile_product() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
-}
+using amx::tile_load;
+using amx::tile_multiply;
+using amx::tile_store;
+using amx::tile_zero;
 
 // Sums: tiles 0..3 as [row block][column block]. Left: 4 and 5, right: 6 and 7.
 inline void four_products() {
-  tile_product<0, 4, 6>();
-  tile_product<1, 4, 7>();
-  tile_product<2, 5, 6>();
-  tile_product<3, 5, 7>();
+  tile_multiply<0, 4, 6>();
+  tile_multiply<1, 4, 7>();
+  tile_multiply<2, 5, 6>();
+  tile_multiply<3, 5, 7>();
 }
 
 inline void load_left(const uint16_t* a, int64_t depth) {
@@ -143,15 +131,11 @@ void multiply(int64_t m, int64_t n, int64_t depth, Pieces a, Pieces b, float* c,
 }
 
 TileScope::TileScope() {
-  // Intel SDM volume 1, 18.3: palette, start row, 14 reserved bytes, 16 widths in bytes, 16 row counts.
-  alignas(64) uint8_t config[64] = {1};
-  for (int tile = 0; tile < 8; ++tile) {
-    config[16 + 2 * tile] = 64;
-    config[48 + tile] = 16;
-  }
-  asm volatile("ldtilecfg (%0)" : : "r"(config) : "memory");
+  amx::TileShapes shapes;
+  for (int tile = 0; tile < 8; ++tile) shapes.set(tile, 16, 64);
+  amx::load_tile_shapes(shapes);
 }
 
-TileScope::~TileScope() { asm volatile("tilerelease"); }
+TileScope::~TileScope() { amx::release_tiles(); }
 
 }  // namespace lantern::split_amx

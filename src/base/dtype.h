@@ -74,8 +74,8 @@ e8m0_t to_e8m0_ceil(float x);
 // Nearest E2M1 code (0..15), saturating at 6. The type has no NaN: NaN gives 6.
 uint8_t to_e2m1_saturate(float x);
 
-// 2^ceil(log2(x)) exactly, for x > 0 (the "ue8m0" scale rounding of DeepSeek V3.1 and later); infinity beyond 2^127, NaN
-// for NaN.
+// 2^ceil(log2(x)) exactly, for x > 0 (the "ue8m0" scale rounding of DeepSeek V3.1 and later); infinity beyond 2^127,
+// NaN for NaN.
 float round_up_to_power_of_two(float x);
 
 }  // namespace lantern

@@ -1,37 +1,20 @@
 // Tile registers as the AMX kernel uses them: C 0-3 ([A][B]), A 4-5, B 6-7. Included by files built for AMX only.
-// The compiler's own intrinsics do not say that loads read memory, so that stores before them may come too late.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "base/amx_tiles.h"
+
 namespace lantern::amx {
 
 constexpr int64_t kTileBytes = 1024;
-
-template <int kTile>
-inline void tile_load(const void* from, int64_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
-}
-template <int kTile>
-inline void tile_store(void* to, int64_t stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
-}
-template <int kTile>
-inline void tile_zero() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
-}
-// C += A * B, pairs of bf16.
-template <int kC, int kA, int kB>
-inline void tile_multiply() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
-}
 
 // Shapes of the tile registers of this thread, for the life of the object.
 class TileConfig {
  public:
   TileConfig() = default;
-  ~TileConfig() { asm volatile("tilerelease"); }
+  ~TileConfig() { release_tiles(); }
   TileConfig(const TileConfig&) = delete;
   TileConfig& operator=(const TileConfig&) = delete;
 
@@ -40,19 +23,16 @@ class TileConfig {
     if (rows0 == rows_[0] && rows1 == rows_[1]) return;
     rows_[0] = rows0;
     rows_[1] = rows1;
-    // Intel SDM volume 1, 18.3: palette, start row, 14 reserved bytes, 16 widths in bytes, 16 row counts.
-    alignas(64) uint8_t bytes[64] = {1};
-    const auto shape = [&bytes](int tile, int64_t rows, int64_t width_bytes) {
-      if (rows == 0) return;
-      bytes[16 + tile * 2] = static_cast<uint8_t>(width_bytes);
-      bytes[48 + tile] = static_cast<uint8_t>(rows);
+    TileShapes shapes;
+    const auto shape = [&shapes](int tile, int64_t rows, int64_t width_bytes) {
+      if (rows > 0) shapes.set(tile, rows, width_bytes);
     };
     for (int tile = 0; tile < 4; ++tile) shape(tile, tile < 2 ? rows0 : rows1, width * 4);
     shape(4, rows0, 64);
     shape(5, rows1, 64);
     shape(6, 16, width * 4);
     shape(7, 16, width * 4);
-    asm volatile("ldtilecfg (%0)" ::"r"(bytes) : "memory");
+    load_tile_shapes(shapes);
   }
 
  private:

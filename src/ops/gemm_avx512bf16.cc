@@ -3,6 +3,7 @@
 // vector times its scale is added to a total vector in column order; lanes are summed at the end.
 #include <immintrin.h>
 
+#include "base/amx.h"
 #include "ops/gemm_kernel.h"
 
 // GCC 12 takes the deliberately undefined pass-through operands in its own intrinsics for mistakes (GCC bug 105593).

@@ -46,9 +46,8 @@ const GemmKernel& gemm_avx512bf16_kernel();
 const GemmKernel& gemm_highway_kernel();
 const GemmKernel& gemm_simple_kernel();
 
-// Why this machine cannot run kernels of these instruction sets; null: it can. Asked once.
+// Why this machine cannot run the AMX kernel; null: it can.
 const char* missing_amx_bf16();
-const char* missing_avx512_bf16();
 
 // True when x is rounded to bf16 before the product (linear.h).
 inline bool rounds_input(const QuantizedMatrix& weight, LinearInput input) {

@@ -50,8 +50,8 @@ struct RopeParams {
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int32_t heads = 1;
-  int32_t offset = 0;           // first rotated element within a head
-  int32_t dim = 0;              // rotated elements
+  int32_t offset = 0;             // first rotated element within a head
+  int32_t dim = 0;                // rotated elements
   DevPtr<const float> cos_sin{};  // [tokens, dim], from rope_table
   int64_t tokens = 0;
   RopePairing pairing = RopePairing::kInterleaved;

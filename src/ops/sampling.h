@@ -8,8 +8,9 @@
 //   top_p        the shortest prefix with mass >= top_p of what top_k left; at least one token
 //   min_p        tokens with at least min_p times the largest probability
 // A draw walks the kept tokens by ascending id and takes the first whose cumulated mass exceeds u times the total.
-// Unusual logits: NaN counts as -infinity, which has probability 0. +infinity takes all probability, shared evenly among
-// its equals. A row with no logit above -infinity yields token 0 with logprob -infinity: the sign that the model broke.
+// Unusual logits: NaN counts as -infinity, which has probability 0. +infinity takes all probability, shared evenly
+// among its equals. A row with no logit above -infinity yields token 0 with logprob -infinity: the sign that the model
+// broke.
 #pragma once
 
 #include <cstdint>
