@@ -200,20 +200,13 @@ class Bench {
     const int64_t head = s.nope + s.rope;
     Buffer<float> q(static_cast<size_t>(tokens * s.heads * head), 0.01f);
     Buffer<float> out(static_cast<size_t>(tokens) * static_cast<size_t>(s.heads * s.value));
-    const int64_t rows = int64_t{s.heads} * (s.nope + s.value);
-    Buffer<bf16_t> weight(static_cast<size_t>(rows * s.rank), to_bf16(0.01f));
+    Buffer<bf16_t> weight;
     MlaPrefillParams p;
     p.step = step_;
     p.q = in(q);
     p.q_token_stride = s.heads * head;
     p.q_head_stride = head;
-    p.kv_b.data = Fixed<const std::byte>(
-        borrow_fixed(reinterpret_cast<const std::byte*>(weight.data()), static_cast<int64_t>(weight.size()) * 2));
-    p.kv_b.row_bytes = int64_t{2} * s.rank;
-    p.kv_b.heads = s.heads;
-    p.kv_b.nope_dim = s.nope;
-    p.kv_b.v_dim = s.value;
-    p.kv_b.kv_lora_rank = s.rank;
+    p.kv_b = kv_up_projection(s, weight);
     p.cache = cache_;
     p.heads = s.heads;
     p.scale = 0.06f;
@@ -228,7 +221,7 @@ class Bench {
     report(fmt::format("prefill {} {} tokens{}", s.name, tokens, expand ? ", own expansion" : ", without expansion"),
            seconds, static_cast<double>(q.size() + out.size()) * 4,
            pairs * s.heads * static_cast<double>(head + s.value) +
-               (expand ? static_cast<double>(tokens) * static_cast<double>(rows) * s.rank : 0.0));
+               (expand ? static_cast<double>(tokens) * static_cast<double>(weight.size()) : 0.0));
   }
 
   void absorb(const Shape& s, int32_t tokens) {
@@ -236,18 +229,12 @@ class Bench {
     Buffer<float> q(static_cast<size_t>(tokens * s.heads * head), 0.01f);
     Buffer<float> latent(static_cast<size_t>(tokens) * static_cast<size_t>(s.heads * s.rank));
     Buffer<float> out(static_cast<size_t>(tokens) * static_cast<size_t>(s.heads * s.value));
-    Buffer<bf16_t> weight(static_cast<size_t>(s.heads * (s.nope + s.value) * s.rank), to_bf16(0.01f));
+    Buffer<bf16_t> weight;
     AbsorbQueryParams a;
     a.q = in(q);
     a.q_token_stride = s.heads * head;
     a.q_head_stride = head;
-    a.kv_b.data = Fixed<const std::byte>(
-        borrow_fixed(reinterpret_cast<const std::byte*>(weight.data()), static_cast<int64_t>(weight.size()) * 2));
-    a.kv_b.row_bytes = int64_t{2} * s.rank;
-    a.kv_b.heads = s.heads;
-    a.kv_b.nope_dim = s.nope;
-    a.kv_b.v_dim = s.value;
-    a.kv_b.kv_lora_rank = s.rank;
+    a.kv_b = kv_up_projection(s, weight);
     a.q_latent = fixed(latent);
     a.tokens = tokens;
     ProjectValueParams v;
@@ -296,6 +283,20 @@ class Bench {
   }
 
  private:
+  // Fills `weight` [heads * (nope + value), rank], which must outlive the view.
+  static KvUpProjection kv_up_projection(const Shape& s, Buffer<bf16_t>& weight) {
+    weight.assign(static_cast<size_t>(int64_t{s.heads} * (s.nope + s.value) * s.rank), to_bf16(0.01f));
+    KvUpProjection view;
+    view.data = Fixed<const std::byte>(
+        borrow_fixed(reinterpret_cast<const std::byte*>(weight.data()), static_cast<int64_t>(weight.size()) * 2));
+    view.row_bytes = int64_t{2} * s.rank;
+    view.heads = s.heads;
+    view.nope_dim = s.nope;
+    view.v_dim = s.value;
+    view.kv_lora_rank = s.rank;
+    return view;
+  }
+
   // A function pointer and bytes are all that a launch takes.
   static void measure(Bench* const& bench, HostContext& context) {
     bench->threads_ = context.threads.thread_count();
