@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 namespace lantern {
 namespace {
@@ -41,6 +42,28 @@ TEST(MemoryLedger, AddsUpByClassAndPrintsLargeOwners) {
   for (const char* name : {"weights", "persistent", "workspace", "pool"}) {
     EXPECT_NE(table.find(name), std::string::npos) << name;
   }
+}
+
+TEST(MemoryLedger, EntriesAreNeverTakenForEachOther) {
+  MemoryLedger ledger;
+  std::vector<std::byte> memory(100);
+  ledger.add(MemoryClass::kPersistent, "first", memory.data(), 40);
+  ledger.add(MemoryClass::kPool, "second", memory.data() + 40, 60);
+  const auto first = ledger.find(memory.data() + 10, 30);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->owner, "first");
+  EXPECT_FALSE(ledger.find(memory.data() + 10, 31).has_value()) << "half of it in the next entry";
+  EXPECT_EQ(ledger.find(memory.data() + 99, 1)->owner, "second");
+  EXPECT_FALSE(ledger.find(memory.data() + 99, SIZE_MAX).has_value());
+  EXPECT_EQ(ledger.entry_at(memory.data() + 40)->owner, "second");
+  EXPECT_FALSE(ledger.entry_at(memory.data() + 41).has_value());
+  EXPECT_EQ(ledger.removals(), 0u);
+  ledger.remove(memory.data());
+  EXPECT_EQ(ledger.removals(), 1u);
+  EXPECT_FALSE(ledger.has(first->id));
+  ledger.add(MemoryClass::kPersistent, "first", memory.data(), 40);
+  EXPECT_FALSE(ledger.has(first->id)) << "the same memory, but another entry";
+  EXPECT_TRUE(ledger.has(ledger.entry_at(memory.data())->id));
 }
 
 }  // namespace
