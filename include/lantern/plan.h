@@ -22,6 +22,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* NOLINTBEGIN(modernize-use-using): C has no using */
 
 #define LANTERN_PLAN_ABI_VERSION 1u
 
@@ -172,6 +173,7 @@ LANTERN_API const char* lantern_plan_last_error(void);
 LANTERN_API const char* lantern_plan_fault_name(int32_t code);
 LANTERN_API const char* lantern_plan_fault_message(int32_t code);
 
+/* NOLINTEND(modernize-use-using) */
 #ifdef __cplusplus
 }
 #endif
