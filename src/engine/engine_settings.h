@@ -37,7 +37,7 @@ struct EngineSettings {
   // Blocks that admissions leave to the growth of what runs.
   int32_t watermark_blocks = 0;
   int32_t max_preemptions = 3;  // of one sequence; after that it is admitted with all its blocks or not at all
-  int32_t max_overtakes = 64;   // times that later requests may pass one that waits for room
+  int32_t max_overtakes = 64;   // steps in which later requests may pass one that waits for room
 
   EngineTime priority_step{10'000'000};  // how much later a request counts as come, for each unit of its priority
   EngineTime deadline_slack{1'000'000};  // a request counts as come at the latest so long before its deadline

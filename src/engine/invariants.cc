@@ -228,8 +228,8 @@ Violation check_places(const EngineState& state) {
 Violation check_row(const EngineState& state, const StepSchedule& schedule, const StepBudget& budget,
                     const StepRow& row) {
   const Sequence& sequence = state.at(row.sequence);
-  const bool admitted = std::ranges::any_of(
-      schedule.admitted, [&](const Admission& admission) { return admission.sequence == row.sequence; });
+  const auto admission = std::ranges::find(schedule.admitted, row.sequence, &Admission::sequence);
+  const bool admitted = admission != schedule.admitted.end();
   REQUIRE_THAT(sequence.phase == (admitted ? SequencePhase::kWaiting : SequencePhase::kRunning),
                "S7: a row is planned for sequence {} in phase {}", row.sequence, static_cast<int>(sequence.phase));
   REQUIRE_THAT(std::ranges::find(schedule.preempted, row.sequence) == schedule.preempted.end(),
@@ -242,7 +242,10 @@ Violation check_row(const EngineState& state, const StepSchedule& schedule, cons
     REQUIRE_THAT(row.seq_len_upper() <= known && row.samples == (row.seq_len_upper() == known),
                  "P2: a prefill of sequence {} runs up to {} of {} known tokens", row.sequence, row.seq_len_upper(),
                  known);
-    REQUIRE_THAT(row.num_unwritten >= 0 && row.num_unwritten <= 1, "P2: {} tokens are run again", row.num_unwritten);
+    const int32_t written = admitted ? admission->hit_blocks * state.settings.limits.block_size : sequence.write_from;
+    REQUIRE_THAT(row.num_unwritten == std::max(written - row.begin_upper, 0) && row.num_unwritten <= 1,
+                 "P2: {} tokens of sequence {} are run again and {} are written", row.num_unwritten, row.sequence,
+                 written);
   } else {
     REQUIRE_THAT(row.num_drafts() <= std::min(sequence.drafts_ready, budget.max_drafts) && row.samples,
                  "P2: {} drafts are verified and {} are ready", row.num_drafts(), sequence.drafts_ready);

@@ -5,9 +5,6 @@
 namespace lantern {
 namespace {
 
-// Waiting sequences that one step looks at: the cost of a step does not grow with the queue.
-constexpr int32_t kAdmissionWindow = 32;
-
 // Positions that a step has blocks for behind what it may run: drafts of the step after it, and those that are made
 // when it ends.
 int32_t reserved_length(const EngineSettings& settings, const Sequence& sequence, int32_t length) {
@@ -31,10 +28,10 @@ int32_t blocks_to_copy(const EngineState& state, const Sequence& sequence) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineSettings& settings) : waiting_(2 * kAdmissionWindow) {
+Scheduler::Scheduler(const EngineSettings& settings) : waiting_(settings.limits.max_requests + kMaxPassedOver) {
   candidates_.reserve(static_cast<size_t>(settings.limits.max_requests));
   prompt_rows_.reserve(static_cast<size_t>(settings.limits.max_requests));
-  passed_over_.reserve(kAdmissionWindow);
+  passed_over_.reserve(kMaxPassedOver);
 }
 
 void Scheduler::plan(const EngineState& state, const StepBudget& budget, EngineTime now, StepSchedule& schedule) {
@@ -185,11 +182,14 @@ void Scheduler::admit(const EngineState& state, EngineTime now) {
 
   passed_over_.clear();
   waiting_.restart(state.waiting);
-  for (int32_t looked_at = 0; looked_at < kAdmissionWindow && slots > 0 && prompt_tokens_ > 0; ++looked_at) {
+  for (int32_t passed = 0; passed < kMaxPassedOver && slots > 0 && prompt_tokens_ > 0;) {
     const SequenceId id = waiting_.next();
     if (id < 0) break;
     const Sequence& sequence = state.at(id);
-    if (sequence.request->deadline <= now) continue;
+    if (sequence.request->deadline <= now) {
+      ++passed;
+      continue;
+    }
 
     const size_t hit_begin = schedule_->hit_blocks.size();
     schedule_->hit_blocks.resize(hit_begin + sequence.chain.size());
@@ -215,6 +215,7 @@ void Scheduler::admit(const EngineState& state, EngineTime now) {
       schedule_->hit_blocks.resize(hit_begin);
       if (sequence.num_overtakes >= settings.max_overtakes) break;
       passed_over_.push_back(id);
+      ++passed;
       continue;
     }
 
@@ -224,7 +225,7 @@ void Scheduler::admit(const EngineState& state, EngineTime now) {
     partial_prompts += partial ? 1 : 0;
     const int32_t num_blocks = blocks_through(begin + tokens);
     blocks_left_ -= num_blocks - hits + revived;
-    for (const SequenceId passed : passed_over_) schedule_->overtaken.push_back(passed);
+    schedule_->overtaken.insert(schedule_->overtaken.end(), passed_over_.begin(), passed_over_.end());
     passed_over_.clear();
     schedule_->admitted.push_back({.sequence = id,
                                    .fully_reserved = fully_reserved,

@@ -15,7 +15,7 @@
 //      later; but a sequence gives way max_preemptions times at most, after which it is admitted with all the blocks
 //      that it can need, and keeps them.
 //   4. Admission in order of service, by tokens: a prompt is admitted when blocks for all of it are there, beyond what
-//      the prompts in work still need. One that finds no room may be passed max_overtakes times.
+//      the prompts in work still need. One that finds no room may be passed in max_overtakes steps.
 //
 // Why the engine always moves on: the first in order among those that can be preempted may take the blocks of all the
 // others; those that cannot be preempted need none. Nothing that was submitted needs more than the whole pool.

@@ -12,7 +12,7 @@ size_t tables(const EngineSettings& settings) {
 
 StepSchedule::StepSchedule(const EngineSettings& settings) {
   preempted.reserve(requests(settings));
-  overtaken.reserve(requests(settings));
+  overtaken.reserve(kMaxPassedOver);
   admitted.reserve(requests(settings));
   hit_blocks.reserve(tables(settings));
   rows.reserve(requests(settings));

@@ -28,6 +28,9 @@ struct StepRow {
   int32_t seq_len_upper() const { return begin_upper + query_len; }
 };
 
+// Waiting sequences without room that one step looks past: its cost does not grow with the queue.
+constexpr int32_t kMaxPassedOver = 32;
+
 struct Admission {
   SequenceId sequence = -1;
   bool fully_reserved = false;

@@ -62,7 +62,9 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
   const int32_t first_written = sequence.write_lower() / state.settings.limits.block_size;
   for (int32_t i = first_written; i < blocks_before_.back(); ++i) {
     BlockLease& lease = sequence.blocks[static_cast<size_t>(i)];
-    if (state.pool.ref_count(lease.id()) == 1) {
+    // Leases of this step on the sources of its copies do not count: copies run before anything is written.
+    const auto copied = std::ranges::count(replaced_, lease.id(), [](const ReplacedBlock& r) { return r.lease.id(); });
+    if (state.pool.ref_count(lease.id()) - copied == 1) {
       // Filled and published by another choice that has gone: nobody else reads it, and it is this one's to write.
       if (state.pool.indexed(lease.id())) state.index.forget(lease.id());
       continue;
