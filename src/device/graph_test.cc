@@ -238,7 +238,7 @@ TEST_F(GraphTest, AStreamThatGoesWhileRecordingLeavesNoGuard) {
     Stream stream(*device_);
     ASSERT_TRUE(stream.begin_capture(kBucket).ok());
   }
-  EXPECT_TRUE(device_->allocate(MemoryClass::kPool, "afterwards", 8).ok());
+  EXPECT_TRUE(PersistentBuffer<int32_t>::create(*device_, "afterwards", 2).ok());
   ASSERT_TRUE(capture_product().ok());
 }
 

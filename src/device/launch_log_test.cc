@@ -25,6 +25,7 @@ void threaded_kernel(const TestParams& p, HostContext& context) {
 class LaunchLogTest : public testing::Test {
  protected:
   LaunchLogTest() : device_(make_host_device(2)), stream_(*device_) {
+    testing::GTEST_FLAG(death_test_style) = "threadsafe";  // the pool has a thread
     x_ = std::move(PersistentBuffer<int32_t>::create(*device_, "x", 4)).value();
   }
   TestParams at(int32_t place) const { return {x_->fixed(), place}; }
@@ -84,7 +85,6 @@ TEST_F(LaunchLogDeathTest, AFaultInAReplayTellsTheBucket) {
 }
 
 TEST_F(LaunchLogDeathTest, AFaultOnAThreadOfThePoolTellsIt) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(stream_.launch("threaded", &threaded_kernel, at(3)), "item 3\n(.|\n)*#1 threaded .*, running");
 }
 
