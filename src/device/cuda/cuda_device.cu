@@ -57,11 +57,31 @@ size_t CudaDevice::available_bytes() const {
   return free;
 }
 
-void CudaDevice::copy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind) const {
+void CudaDevice::add_stream(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.emplace(stream, false);
+}
+
+void CudaDevice::remove_stream(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.erase(stream);
+}
+
+void CudaDevice::set_capturing(cudaStream_t stream, bool capturing) {
+  const std::lock_guard lock(mutex_);
+  streams_[stream] = capturing;
+}
+
+void CudaDevice::copy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return;
   make_current();
-  // Streams do not wait for each other: wait for all of them first, and for the copy itself afterwards.
-  LANTERN_CUDA_CHECK(cudaDeviceSynchronize(), "wait for {}", description_);
+  {
+    // Not the whole device, which would be a fault while another thread captures.
+    const std::lock_guard lock(mutex_);
+    for (const auto& [stream, capturing] : streams_) {
+      if (!capturing) LANTERN_CUDA_CHECK(cudaStreamSynchronize(stream), "wait for a stream before a copy");
+    }
+  }
   LANTERN_CUDA_CHECK(cudaMemcpyAsync(destination, source, bytes, kind, copies_), "copy {} bytes", bytes);
   LANTERN_CUDA_CHECK(cudaStreamSynchronize(copies_), "copy {} bytes", bytes);
 }

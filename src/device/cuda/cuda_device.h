@@ -26,19 +26,25 @@ class CudaDevice final : public Device {
   // CUDA speaks to the calling thread's device.
   void make_current() const;
 
+  // Streams that copies wait for. One that is being captured has nothing to wait for, and must not be asked.
+  void add_stream(cudaStream_t stream);
+  void remove_stream(cudaStream_t stream);
+  void set_capturing(cudaStream_t stream, bool capturing);
+
  protected:
   void* allocate_zeroed(size_t bytes) override;
   void release_memory(void* address) override;
 
  private:
-  void copy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind) const;
+  void copy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind);
 
   int ordinal_;
   std::string description_;
   int multiprocessors_;
   cudaStream_t copies_;
   std::mutex mutex_;
-  std::unordered_map<void*, void*> allocations_;  // what was handed out -> what CUDA gave
+  std::unordered_map<void*, void*> allocations_;    // what was handed out -> what CUDA gave
+  std::unordered_map<cudaStream_t, bool> streams_;  // -> whether it is being captured
 };
 
 // A call that cannot fail unless something is badly wrong, such as an illegal access of an earlier launch: the CHECK

@@ -17,6 +17,7 @@ __global__ void fill_words(uint32_t* words, uint32_t pattern, size_t count) {
 }
 
 Error refused(const char* what, cudaError_t error) {
+  cudaGetLastError();  // it has been heard
   return Error(ErrorCode::kUnsupported,
                fmt::format("CUDA could not {}: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
@@ -39,12 +40,14 @@ void CudaGraph::run(StreamBackend& backend, LaunchLog& log) {
                      "launch the graph of the {}", to_string(bucket()));
 }
 
-CudaStream::CudaStream(const CudaDevice& device) : device_(device) {
+CudaStream::CudaStream(CudaDevice& device) : device_(device) {
   device_.make_current();
   LANTERN_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+  device_.add_stream(stream_);
 }
 
 CudaStream::~CudaStream() {
+  device_.remove_stream(stream_);
   device_.make_current();
   cudaStreamDestroy(stream_);
 }
@@ -78,17 +81,19 @@ void CudaStream::fill(void* destination, uint32_t pattern, size_t bytes) {
 
 Status CudaStream::begin_capture() {
   device_.make_current();
+  device_.set_capturing(stream_, true);
   const cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
-  if (error != cudaSuccess) return refused("begin a capture", error);
-  return {};
+  if (error == cudaSuccess) return {};
+  device_.set_capturing(stream_, false);
+  return refused("begin a capture", error);
 }
 
 Result<std::unique_ptr<Graph>> CudaStream::end_capture(GraphCapture capture) {
   device_.make_current();
   cudaGraph_t graph = nullptr;
-  if (const cudaError_t error = cudaStreamEndCapture(stream_, &graph); error != cudaSuccess) {
-    return refused("end a capture", error);
-  }
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  device_.set_capturing(stream_, false);
+  if (ended != cudaSuccess) return refused("end a capture", ended);
   size_t free_before = 0, free_after = 0, total = 0;
   cudaGraphExec_t instance = nullptr;
   cudaError_t error = cudaMemGetInfo(&free_before, &total);
@@ -110,6 +115,7 @@ void CudaStream::abandon_capture() {
   device_.make_current();
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_, &graph);
+  device_.set_capturing(stream_, false);
   if (graph != nullptr) cudaGraphDestroy(graph);
   cudaGetLastError();  // what was wrong with the capture is known by other means
 }

@@ -25,7 +25,7 @@ class CudaGraph final : public Graph {
 
 class CudaStream final : public StreamBackend {
  public:
-  explicit CudaStream(const CudaDevice& device);
+  explicit CudaStream(CudaDevice& device);
   ~CudaStream() override;
 
   void* native_handle() override { return stream_; }
@@ -39,7 +39,7 @@ class CudaStream final : public StreamBackend {
   void record(const HostLaunch& launch) override;
 
  private:
-  const CudaDevice& device_;
+  CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
 };
 
