@@ -20,13 +20,13 @@ EngineCore::~EngineCore() {
   }
 }
 
-Result<RequestId> EngineCore::submit(std::shared_ptr<const Request> request, EngineTime now) {
+Result<RequestId> EngineCore::submit(const std::shared_ptr<const Request>& request, EngineTime now) {
   if (failed_) {
     return Error(ErrorCode::kUnsupported,
                  "the engine has lost its device (" + last_error_.error().message() + "); restart the server");
   }
   if (draining_) return Error(ErrorCode::kUnsupported, "the engine is shutting down and takes no more requests");
-  return submit_request(state_, std::move(request), now);
+  return submit_request(state_, request, now);
 }
 
 bool EngineCore::cancel(RequestId id) { return end_request(state_, id, EndReason::kCancelled); }

@@ -31,7 +31,7 @@ class EngineCore {
   EngineCore& operator=(const EngineCore&) = delete;
 
   // Errors: those of submit_request; unsupported while draining or after the device was lost.
-  Result<RequestId> submit(std::shared_ptr<const Request> request, EngineTime now);
+  Result<RequestId> submit(const std::shared_ptr<const Request>& request, EngineTime now);
   // False where no such request lives (any more).
   bool cancel(RequestId id);
   // No request is accepted from now on; those that are in are served to their end.

@@ -255,6 +255,43 @@ Violation check_row(const EngineState& state, const StepSchedule& schedule, cons
   return std::nullopt;
 }
 
+// Written out, so that an order that is wrong in the queues is not taken for the measure.
+bool comes_before(const Sequence& a, const Sequence& b) {
+  if (a.key.counts_as_come != b.key.counts_as_come) return a.key.counts_as_come < b.key.counts_as_come;
+  return a.key.order < b.key.order;
+}
+
+Violation check_order(const EngineState& state, const StepSchedule& schedule) {
+  const auto contains = [](const std::vector<SequenceId>& list, SequenceId id) {
+    return std::ranges::find(list, id) != list.end();
+  };
+  for (SequenceId id = 0; !schedule.admitted.empty() && id < static_cast<SequenceId>(state.sequences.size()); ++id) {
+    if (state.at(id).phase != SequencePhase::kWaiting || contains(schedule.overtaken, id)) continue;
+    if (std::ranges::find(schedule.admitted, id, &Admission::sequence) != schedule.admitted.end()) continue;
+    for (const Admission& admission : schedule.admitted) {
+      REQUIRE_THAT(comes_before(state.at(admission.sequence), state.at(id)),
+                   "F2: sequence {} is admitted before sequence {}, which nobody counted as passed", admission.sequence,
+                   id);
+    }
+  }
+  for (const SequenceId id : schedule.overtaken) {
+    REQUIRE_THAT(state.at(id).num_overtakes < state.settings.max_overtakes, "F2: sequence {} is passed once too often",
+                 id);
+  }
+  for (const SequenceId victim : schedule.preempted) {
+    REQUIRE_THAT(!state.at(victim).fully_reserved, "S5: sequence {} is preempted once too often", victim);
+    REQUIRE_THAT(
+        std::ranges::any_of(state.running, [&](SequenceId id) { return comes_before(state.at(id), state.at(victim)); }),
+        "F3: sequence {} gives way and is first in order", victim);
+    for (const StepRow& row : schedule.rows) {
+      // Those in front may have what they need already; nobody behind the victim keeps blocks that could be taken.
+      REQUIRE_THAT(comes_before(state.at(row.sequence), state.at(victim)) || state.at(row.sequence).fully_reserved,
+                   "F3: sequence {} gives way and sequence {} behind it runs", victim, row.sequence);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Violation find_violation(const EngineCore& engine) {
@@ -296,6 +333,7 @@ Violation find_violation(const EngineState& state, const StepSchedule& schedule,
   REQUIRE_THAT(
       decodes == schedule.num_decodes && schedule.rows.size() <= static_cast<size_t>(settings.limits.max_requests),
       "P1: {} rows, {} decodes, planned as {}", schedule.rows.size(), decodes, schedule.num_decodes);
+  RETURN_IF_VIOLATED(check_order(state, schedule));
   const auto share = static_cast<int32_t>((1 - settings.decode_share) * settings.limits.max_tokens);
   REQUIRE_THAT(decodes == 0 || prompt_tokens <= std::max(share, 1), "P3: prompts take {} tokens beside {} decodes",
                prompt_tokens, decodes);

@@ -15,7 +15,7 @@ using Violation = std::optional<std::string>;
 // B1 to B5, X1 to X4, S1 to S7. Between any two calls of the engine.
 Violation find_violation(const EngineCore& engine);
 
-// P1 to P4 of a schedule that was just made from `state`.
+// P1 to P4, F2 and F3 of a schedule that was just made from `state`.
 Violation find_violation(const EngineState& state, const StepSchedule& schedule, const StepBudget& budget);
 
 // F4, when the engine is idle.

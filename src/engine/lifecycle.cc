@@ -143,7 +143,7 @@ void hash_new_blocks(const EngineState& state, Sequence& sequence) {
 
 }  // namespace
 
-Result<RequestId> submit_request(EngineState& state, std::shared_ptr<const Request> request, EngineTime now) {
+Result<RequestId> submit_request(EngineState& state, const std::shared_ptr<const Request>& request, EngineTime now) {
   RETURN_IF_ERROR(check_request(*request, state.settings));
   if (state.num_queued + request->n > state.settings.max_queued) {
     return Error(ErrorCode::kOutOfMemory,

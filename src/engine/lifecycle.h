@@ -14,7 +14,7 @@
 namespace lantern {
 
 // Errors: those of check_request; out_of_memory when the queue is full.
-Result<RequestId> submit_request(EngineState& state, std::shared_ptr<const Request> request, EngineTime now);
+Result<RequestId> submit_request(EngineState& state, const std::shared_ptr<const Request>& request, EngineTime now);
 
 // Ends every choice that has not ended. False where no such request lives (any more).
 bool end_request(EngineState& state, RequestId id, EndReason reason);

@@ -39,7 +39,6 @@ class FakeExecutor final : public Executor {
   Status wait(StepResults& results) override;
 
   void refuse_next() { refuse_next_ = true; }
-  void lose_device() { lost_ = true; }
   // The first thing that went against the contract.
   const std::optional<std::string>& fault() const { return fault_; }
   int64_t drafts_accepted() const { return drafts_accepted_; }
@@ -96,7 +95,6 @@ class FakeExecutor final : public Executor {
   std::vector<Slot> slots_;
   std::deque<Step> in_flight_;
   bool refuse_next_ = false;
-  bool lost_ = false;
   std::optional<std::string> fault_;
   int64_t drafts_accepted_ = 0;
   int64_t tokens_run_again_ = 0;
