@@ -1,13 +1,14 @@
 // The plan in two launches. Their grids and blocks follow from the bucket and the configuration; lengths are read on
 // the device.
 //
-//   plan_rows        a block for each request, a block for each 32 tokens: everything that depends on one request.
-//   plan_schedules   a block for each list that depends on all requests: counts and errors, the two paged MQA
-//   schedules,
-//                    the MLA tiles, the prefill chunks. It is launched so that its blocks are there when the last block
-//                    of plan_rows ends; nothing is read before.
+//   plan_rows        a block for each request, a block for each 32 tokens: everything that depends on one request
+//   plan_schedules   a block for each list that depends on all requests: counts and errors, two paged MQA schedules,
+//                    MLA tiles, prefill chunks
 //
+// The second is launched so that its blocks are there when the last block of the first ends; nothing is read before.
 // There is no state between steps and no counter to reset, so that a step that was abandoned cannot harm the next.
+#include <atomic>
+
 #include "attention/plan/cuda_block.cuh"
 #include "attention/plan/plan_cuda.h"
 #include "attention/plan/plan_rows_kernel.h"
@@ -32,14 +33,21 @@ __global__ void __launch_bounds__(kBlockThreads) plan_schedules(const __grid_con
   SchedulesKernel<CudaBlock>(block, shared, p).run();
 }
 
-// Whether plan_schedules waits by itself for plan_rows. Asked once: it is code of one build on one kind of device.
+// Whether the current device's code of plan_schedules waits by itself for plan_rows. Asked once for each device.
 bool schedules_may_start_early() {
-  static const bool may = [] {
+  enum State : int8_t { kUnknown, kNo, kYes };
+  constexpr int kMostDevices = 64;
+  static std::atomic<State> known[kMostDevices];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kMostDevices) return false;
+  State state = known[device].load(std::memory_order_relaxed);
+  if (state == kUnknown) {
     cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, plan_schedules) == cudaSuccess &&
-           attributes.ptxVersion >= ptx::kOverlapPtxVersion;
-  }();
-  return may;
+    if (cudaFuncGetAttributes(&attributes, plan_schedules) != cudaSuccess) return false;
+    state = attributes.ptxVersion >= ptx::kOverlapPtxVersion ? kYes : kNo;
+    known[device].store(state, std::memory_order_relaxed);
+  }
+  return state == kYes;
 }
 
 cudaError_t launch(cudaStream_t stream, const StepPlanParams& params) {
