@@ -214,7 +214,7 @@ TEST(CacheWrite, WritesTheSlotsAndNothingElse) {
   p.tokens = 4;
   write_latent(host.stream, p);
   std::vector<std::byte> want(192 * 656, std::byte{0x5a});
-  for (const size_t t : {0, 2, 3}) {
+  for (const size_t t : {size_t{0}, size_t{2}, size_t{3}}) {
     encode_latent(LatentLayout::kFp8, latent.data() + t * 600, 512, 64,
                   want.data() + static_cast<size_t>(slots[t]) * 656);
   }
@@ -231,7 +231,7 @@ TEST(CacheWrite, WritesTheSlotsAndNothingElse) {
   k.tokens = 4;
   write_index_key(host.stream, k);
   std::vector<std::byte> want_blocks(3 * 8464, std::byte{0x5a});
-  for (const size_t t : {0, 2, 3}) {
+  for (const size_t t : {size_t{0}, size_t{2}, size_t{3}}) {
     encode_index_key(IndexKeyLayout::kFp8, latent.data() + t * 600, 128, 64, slots[t] % 64,
                      want_blocks.data() + slots[t] / 64 * 8464);
   }

@@ -1,6 +1,7 @@
 #include "attention/host_math.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -39,36 +40,41 @@ HWY_INLINE void store_part(VF v, float* to, int64_t count) {
 
 // ---- decoding ----
 
-HWY_INLINE VF decode_e4m3_vector(hn::Vec<DU> code) {
-  const DF df;
-  const DU du;
-  const DI di;
-  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80u)));
-  const auto magnitude = hn::And(code, hn::Set(du, 0x7fu));
-  // Normal codes: exponent bias 7 -> 127. Subnormal codes: magnitude * 2^-9, by way of an integer conversion, because
-  // arithmetic on subnormal floats is slow.
-  const auto normal = hn::BitCast(df, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
-  const auto subnormal = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, magnitude)), hn::Set(df, 0x1p-9f));
-  const auto is_normal = hn::RebindMask(df, hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 7)));
-  const auto is_nan = hn::RebindMask(df, hn::Eq(hn::BitCast(di, magnitude), hn::Set(di, 0x7f)));
-  const auto finite = hn::IfThenElse(is_normal, normal, subnormal);
-  const auto value = hn::IfThenElse(is_nan, hn::BitCast(df, hn::Set(du, 0x7fc00000u)), finite);
-  return hn::Or(value, hn::BitCast(df, sign));
+void decode_e4m3_plain(const std::byte* src, int64_t count, float factor, float* dst) {
+  for (int64_t i = 0; i < count; ++i) dst[i] = to_float(e4m3_t{static_cast<uint8_t>(src[i])}) * factor;
 }
 
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4  // no instruction widens halves
+
+void decode_e4m3(const std::byte* src, int64_t count, float factor, float* dst) {
+  decode_e4m3_plain(src, count, factor, dst);
+}
+
+#else
+
+// By way of halves of the value / 2^8: sign, exponent and mantissa keep their order there, and subnormal numbers are
+// widened like others.
 void decode_e4m3(const std::byte* src, int64_t count, float factor, float* dst) {
   const DF df;
-  const DU du;
-  const hn::Rebind<uint8_t, DF> d8;
-  const auto* codes = reinterpret_cast<const uint8_t*>(src);
-  const auto scale_vector = hn::Set(df, factor);
+  const hn::Repartition<int16_t, DF> d16;
+  const hn::Half<hn::Repartition<hwy::float16_t, DF> > half;
+  const hn::Rebind<int8_t, decltype(d16)> d8;
+  const float widening = factor * 0x1p8f;  // exact, or infinite
+  const auto scale_vector = hn::Set(df, widening);
+  const auto nan = hn::Set(d16, 0x7f);
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const auto code = hn::PromoteTo(du, hn::LoadU(d8, codes + i));
-    hn::StoreU(hn::Mul(decode_e4m3_vector(code), scale_vector), df, dst + i);
+  for (; i + 2 * kLanes <= count && std::isfinite(widening); i += 2 * kLanes) {
+    const auto code = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(src) + i));
+    const auto finite = hn::And(hn::ShiftLeft<7>(code), hn::Set(d16, static_cast<int16_t>(0xbf80)));
+    const auto bits = hn::IfThenElse(hn::Eq(hn::And(code, nan), nan), hn::Set(d16, 0x7e00), finite);
+    const auto halves = hn::BitCast(hn::Twice<decltype(half)>(), bits);
+    hn::StoreU(hn::Mul(hn::PromoteTo(df, hn::LowerHalf(half, halves)), scale_vector), df, dst + i);
+    hn::StoreU(hn::Mul(hn::PromoteTo(df, hn::UpperHalf(half, halves)), scale_vector), df, dst + i + kLanes);
   }
-  for (; i < count; ++i) dst[i] = to_float(e4m3_t{codes[i]}) * factor;
+  decode_e4m3_plain(src + i, count - i, factor, dst + i);
 }
+
+#endif
 
 void decode_bf16(const std::byte* src, int64_t count, float* dst) {
   const DF df;
@@ -261,7 +267,7 @@ HWY_INLINE void transpose_4x4(const float* src, int64_t src_stride, float* dst, 
 #else
 
 template <class D>
-HWY_INLINE hn::Vec<hn::Full128<float> > sum_blocks(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::Full128<float> > sum_blocks([[maybe_unused]] D d, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) <= 4) {
     return v;
   } else {

@@ -9,8 +9,8 @@ namespace lantern {
 namespace {
 
 // Part of a weight that is decoded at a time, on the stack of the thread that uses it (32 KiB).
-constexpr int64_t kPartRows = 32;
-constexpr int64_t kPartCols = 256;
+constexpr int64_t kPartRows = 16;
+constexpr int64_t kPartCols = 512;
 // Of W_UV, whose columns are the reduced dimension. The partial sums of 512 columns are added in order.
 constexpr int64_t kValueRows = 16;
 constexpr int64_t kValueCols = 512;

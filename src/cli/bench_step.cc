@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json_writer.h"
@@ -11,7 +14,6 @@ namespace {
 
 constexpr int32_t kSmallestChunk = 512;
 constexpr int64_t kMemoryBytes = int64_t{1} << 30;
-constexpr int kMemoryRepetitions = 9;
 
 Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int32_t prefill) {
   SessionOptions options;
@@ -32,6 +34,12 @@ Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int
   return Session::load(options);
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 }  // namespace
 
 Result<int> run_bench_step(const Values& values) {
@@ -42,16 +50,17 @@ Result<int> run_bench_step(const Values& values) {
   const bool quiet = values.is_on("quiet");
   if (!quiet) print_notice("loading");
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, load(values, options.context, options.prefill_tokens));
-  if (!quiet) print_notice("measuring decode steps and prefill");
-  ASSIGN_OR_RETURN(const StepBenchResult result, session->bench_step(options));
-  if (!quiet) print_notice("measuring memory");
-  // In the same run, on the same cores: what the ratio is against.
+  // What the ratio is against, read before each step: on a machine with other work both see the same of it.
   ThreadPool threads(static_cast<int>(values.integer("threads")));
-  ASSIGN_OR_RETURN(const ReadBandwidth memory, measure_read_bandwidth(threads, kMemoryBytes, kMemoryRepetitions));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadBandwidthMeter> memory, ReadBandwidthMeter::create(threads, kMemoryBytes));
+  std::vector<double> read_rates;
+  options.before_each_decode = [&] { read_rates.push_back(memory->measure()); };
+  if (!quiet) print_notice("measuring decode steps, memory and prefill");
+  ASSIGN_OR_RETURN(const StepBenchResult result, session->bench_step(options));
 
   const int64_t bytes = result.weight_bytes_per_token + result.kv_bytes_per_token_step;
   const double gb_per_second = static_cast<double>(bytes) / result.decode_seconds_median / 1e9;
-  const double read_gb_per_second = memory.median_bytes_per_second / 1e9;
+  const double read_gb_per_second = median(read_rates) / 1e9;
   const double prefill_rate =
       result.prefill_seconds_median > 0 ? options.prefill_tokens / result.prefill_seconds_median : 0;
   if (values.is_on("json")) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <random>
 
 #include <fmt/core.h>
@@ -11,10 +12,11 @@ namespace lantern {
 namespace {
 
 template <class Body>
-double median_seconds(int32_t repetitions, Body&& body) {
+double median_seconds(int32_t repetitions, const std::function<void()>& before_each, Body&& body) {
   body();  // touches everything once
   std::vector<double> seconds;
   for (int32_t i = 0; i < std::max(1, repetitions); ++i) {
+    if (before_each) before_each();
     const auto start = std::chrono::steady_clock::now();
     body();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -51,13 +53,13 @@ Result<StepBenchResult> Session::bench_step(const StepBenchOptions& options) {
   for (int32_t begin = 0; begin < options.context; begin += chunk) {
     step(random_tokens(std::min(chunk, options.context - begin)), begin, false);
   }
-  result.decode_seconds_median = median_seconds(options.repetitions, [&] {
+  result.decode_seconds_median = median_seconds(options.repetitions, options.before_each_decode, [&] {
     const std::vector<int32_t> token = random_tokens(1);
     step(token, options.context, true);
     logits_of_rows(0, 1);
   });
   if (options.prefill_tokens > 0) {
-    result.prefill_seconds_median = median_seconds(std::min(options.repetitions, 5), [&] {
+    result.prefill_seconds_median = median_seconds(std::min(options.repetitions, 5), {}, [&] {
       step(random_tokens(options.prefill_tokens), 0, false);
       logits_of_rows(0, 1);
     });

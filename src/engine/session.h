@@ -58,6 +58,7 @@ struct StepBenchOptions {
   int32_t repetitions = 20;
   int32_t prefill_tokens = 512;  // 0: no prefill measurement
   uint64_t seed = 0;
+  std::function<void()> before_each_decode;  // not timed: what a machine with other work on it is measured beside
 };
 struct StepBenchResult {
   double decode_seconds_median = 0;   // of one token

@@ -71,6 +71,7 @@ TEST(QuantizeBlock, EqualsPytorch) {
   EXPECT_THAT(scales, ElementsAre(0x1p-5f, 0x1p-25f, 1.0f, 0x1p-5f));
   const auto at = [&](int64_t row, int64_t col, size_t count) {
     std::vector<int> bytes;
+    bytes.reserve(count);
     for (size_t i = 0; i < count; ++i) {
       bytes.push_back(std::to_integer<int>(codes[static_cast<size_t>(row * kCols + col) + i]));
     }

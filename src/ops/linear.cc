@@ -174,6 +174,7 @@ const char* linear_host_implementation() { return kKernels[static_cast<size_t>(f
 
 std::vector<LinearImplementation> linear_host_implementations() {
   std::vector<LinearImplementation> list;
+  list.reserve(std::size(kKernels));
   for (const auto& kernel : kKernels) list.push_back({kernel().name, kernel().missing_on_machine()});
   return list;
 }

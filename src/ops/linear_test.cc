@@ -410,6 +410,7 @@ TEST_P(Linear, TasksOfDifferentKindsShareTheThreads) {
     operands.emplace_back(c, i);
   }
   std::vector<LinearParams> tasks;
+  tasks.reserve(operands.size());
   for (Operands& o : operands) tasks.push_back(o.params());
   linear_host(tasks, context_);
   for (const Operands& o : operands) EXPECT_LE(o.error(), tolerance(o.c)) << o.c.name();

@@ -80,47 +80,72 @@ class Mapping {
   void* address_;
 };
 
+// Bytes per second of one pass over whole pieces of `buffer`.
+double read_once(ThreadPool& threads, std::span<const std::byte> buffer) {
+  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
+  const int64_t pieces = static_cast<int64_t>(buffer.size()) / kPieceBytes;
+  CHECK(pieces > 0, "a buffer of {} bytes is too small to measure with", buffer.size());
+  std::atomic<uint64_t> sink{0};
+  const auto start = std::chrono::steady_clock::now();
+  threads.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const uint64_t word =
+          HWY_DYNAMIC_DISPATCH(read_words)(words + piece * (kPieceBytes / 8), kPieceBytes / 8 / kStreams, kStreams);
+      sink.fetch_xor(word, std::memory_order_relaxed);
+    }
+  });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(pieces * kPieceBytes) / seconds.count();
+}
+
 }  // namespace
 
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions) {
   CHECK(repetitions >= 1, "{} repetitions of a measurement", repetitions);
-  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
-  const int64_t pieces = static_cast<int64_t>(buffer.size()) / kPieceBytes;
-  CHECK(pieces > 0, "a buffer of {} bytes is too small to measure with", buffer.size());
-  const int64_t bytes = pieces * kPieceBytes;
-  std::atomic<uint64_t> sink{0};
-  std::vector<double> rates;
-  for (int i = -1; i < repetitions; ++i) {  // the first one warms up the threads and page tables
-    const auto start = std::chrono::steady_clock::now();
-    threads.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const uint64_t word =
-            HWY_DYNAMIC_DISPATCH(read_words)(words + piece * (kPieceBytes / 8), kPieceBytes / 8 / kStreams, kStreams);
-        sink.fetch_xor(word, std::memory_order_relaxed);
-      }
-    });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (i >= 0) rates.push_back(static_cast<double>(bytes) / seconds.count());
-  }
-  return {.bytes = bytes,
+  read_once(threads, buffer);  // warms up the threads and page tables
+  std::vector<double> rates(static_cast<size_t>(repetitions));
+  for (double& rate : rates) rate = read_once(threads, buffer);
+  return {.bytes = static_cast<int64_t>(buffer.size()) / kPieceBytes * kPieceBytes,
           .threads = threads.thread_count(),
           .repetitions = repetitions,
           .median_bytes_per_second = median(rates),
           .best_bytes_per_second = *std::max_element(rates.begin(), rates.end())};
 }
 
-Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions) {
-  const Mapping mapping(bytes);
+class ReadBandwidthMeter::Memory : public Mapping {
+ public:
+  using Mapping::Mapping;
+};
+
+ReadBandwidthMeter::ReadBandwidthMeter(ThreadPool& threads, int64_t bytes)
+    : threads_(threads), bytes_(bytes), memory_(std::make_unique<Memory>(bytes)) {}
+ReadBandwidthMeter::~ReadBandwidthMeter() = default;
+
+Result<std::unique_ptr<ReadBandwidthMeter>> ReadBandwidthMeter::create(ThreadPool& threads, int64_t bytes) {
+  std::unique_ptr<ReadBandwidthMeter> meter(new ReadBandwidthMeter(threads, bytes));
   const int64_t free_bytes = static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  if (mapping.data() == nullptr || bytes > free_bytes) {
+  std::byte* const data = meter->memory_->data();
+  if (data == nullptr || bytes > free_bytes) {
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("measuring needs {} MiB of memory, but {} MiB are free; ask for a smaller buffer",
                              bytes >> 20, free_bytes >> 20));
   }
   threads.parallel_for(bytes / 4096, 1024, [&](int64_t begin, int64_t end, int) {
-    for (int64_t page = begin; page < end; ++page) mapping.data()[page * 4096] = static_cast<std::byte>(page | 1);
+    for (int64_t page = begin; page < end; ++page) data[page * 4096] = static_cast<std::byte>(page | 1);
   });
-  return measure_read_bandwidth(threads, std::span(mapping.data(), static_cast<size_t>(bytes)), repetitions);
+  meter->measure();  // warms up the threads and page tables
+  return meter;
+}
+
+std::span<const std::byte> ReadBandwidthMeter::memory() const {
+  return std::span(memory_->data(), static_cast<size_t>(bytes_));
+}
+
+double ReadBandwidthMeter::measure() { return read_once(threads_, memory()); }
+
+Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadBandwidthMeter> meter, ReadBandwidthMeter::create(threads, bytes));
+  return measure_read_bandwidth(threads, meter->memory(), repetitions);
 }
 
 int64_t last_level_cache_bytes() {

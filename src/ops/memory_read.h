@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
@@ -23,8 +24,26 @@ struct ReadBandwidth {
 // written before, page by page (pages never written are all the same page of zeros, and come from the cache).
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions);
 
-// The same over `bytes` of fresh memory in large pages where the system grants them. out_of_memory when it does not
-// fit.
+// Fresh memory, in large pages where the system grants them, to be read again and again between other measurements.
+class ReadBandwidthMeter {
+ public:
+  // out_of_memory when `bytes` do not fit. `threads` must outlive the meter.
+  static Result<std::unique_ptr<ReadBandwidthMeter>> create(ThreadPool& threads, int64_t bytes);
+  ~ReadBandwidthMeter();
+  // Bytes per second of one pass.
+  double measure();
+  std::span<const std::byte> memory() const;
+
+ private:
+  class Memory;
+  ReadBandwidthMeter(ThreadPool& threads, int64_t bytes);
+
+  ThreadPool& threads_;
+  int64_t bytes_;
+  std::unique_ptr<Memory> memory_;
+};
+
+// measure_read_bandwidth() over the memory of a meter.
 Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions);
 
 // Bytes of the last-level cache as the system reports it; 0 when it does not say.

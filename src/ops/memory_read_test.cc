@@ -27,6 +27,22 @@ TEST(MemoryRead, MeasuresFreshMemory) {
   EXPECT_EQ(read->bytes, 8 << 20);
 }
 
+TEST(MemoryRead, AMeterReadsItsMemoryAgainAndAgain) {
+  ThreadPool threads(2);
+  const auto meter = ReadBandwidthMeter::create(threads, int64_t{8} << 20);
+  ASSERT_TRUE(meter.ok()) << meter.error().message();
+  EXPECT_EQ((*meter)->memory().size(), size_t{8} << 20);
+  // Written, or every page would be the same page of zeros.
+  for (size_t at = 0; at < (*meter)->memory().size(); at += 4096) {
+    ASSERT_NE((*meter)->memory()[at], std::byte{0}) << at;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const double rate = (*meter)->measure();
+    EXPECT_GT(rate, 1e6);
+    EXPECT_LT(rate, 1e13);
+  }
+}
+
 TEST(MemoryRead, RefusesMoreThanThereIs) {
   ThreadPool threads(1);
   const Result<ReadBandwidth> read = measure_read_bandwidth(threads, int64_t{1} << 46, 1);
