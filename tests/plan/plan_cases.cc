@@ -119,6 +119,7 @@ PlanResult run_poisoned(PlanCase plan_case) {
 
 std::vector<std::pair<int32_t, PlanFault>> faults(const PlanResult& result) {
   std::vector<std::pair<int32_t, PlanFault>> list;
+  list.reserve(result.errors.size());
   for (const PlanResult::Fault& error : result.errors) list.emplace_back(error.request, error.fault);
   return list;
 }
