@@ -46,6 +46,7 @@ size_t GraphCache::bytes() const {
 
 std::vector<BucketKey> GraphCache::buckets() const {
   std::vector<BucketKey> buckets;
+  buckets.reserve(graphs_.size());
   for (const auto& [bucket, graph] : graphs_) buckets.push_back(bucket);
   std::sort(buckets.begin(), buckets.end(), before);
   return buckets;

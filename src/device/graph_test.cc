@@ -106,10 +106,10 @@ TEST_F(GraphTest, KeepsParametersApart) {
   };
   struct Narrow {
     DevPtr<int32_t> y;
-    int8_t place;
+    uint8_t place;
   };
   const auto graph = capture_graph(stream_, kBucket, [&](Stream& stream) -> Status {
-    for (int8_t i = 0; i < 4; i = static_cast<int8_t>(i + 2)) {
+    for (uint8_t i = 0; i < 4; i = static_cast<uint8_t>(i + 2)) {
       stream.launch("wide", static_cast<HostKernel<Wide>>([](const Wide& p, HostContext&) {
                       CHECK(reinterpret_cast<uintptr_t>(&p) % alignof(Wide) == 0, "misaligned parameters");
                       p.y[p.place] = p.value;
@@ -117,7 +117,7 @@ TEST_F(GraphTest, KeepsParametersApart) {
                     Wide{y_->fixed(), i, 40 + i});
       stream.launch("narrow",
                     static_cast<HostKernel<Narrow>>([](const Narrow& p, HostContext&) { p.y[p.place] = p.place; }),
-                    Narrow{y_->fixed(), static_cast<int8_t>(i + 1)});
+                    Narrow{y_->fixed(), static_cast<uint8_t>(i + 1)});
     }
     return {};
   });

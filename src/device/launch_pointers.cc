@@ -10,7 +10,9 @@ std::optional<LaunchPointer> next_pointer(std::span<const std::byte> params, siz
     std::memcpy(words, params.data() + offset, sizeof(words));
     const uint64_t bytes = words[1] & kDeviceExtentMask;
     if (words[0] == 0 || words[1] != device_extent(words[0], bytes)) continue;
-    return LaunchPointer{offset, reinterpret_cast<const void*>(words[0]), static_cast<size_t>(bytes)};
+    const void* address;
+    std::memcpy(&address, words, sizeof(address));
+    return LaunchPointer{offset, address, static_cast<size_t>(bytes)};
   }
   return std::nullopt;
 }
