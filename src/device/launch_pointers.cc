@@ -11,7 +11,7 @@ std::optional<LaunchPointer> next_pointer(std::span<const std::byte> params, siz
     const uint64_t bytes = words[1] & kDeviceExtentMask;
     if (words[0] == 0 || words[1] != device_extent(words[0], bytes)) continue;
     const void* address;
-    std::memcpy(&address, words, sizeof(address));
+    std::memcpy(static_cast<void*>(&address), words, sizeof(address));
     return LaunchPointer{offset, address, static_cast<size_t>(bytes)};
   }
   return std::nullopt;
