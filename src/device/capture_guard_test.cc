@@ -5,9 +5,9 @@
 
 #include <thread>
 
+#include "device/devices_test.h"
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
-#include "device/test_devices.h"
 #include "device/workspace.h"
 
 namespace lantern {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "device/test_devices.h"
+#include "device/devices_test.h"
 
 namespace lantern::test {
 namespace {
