@@ -299,7 +299,13 @@ void fork_choices(EngineState& state, SequenceId id) {
   CHECK(first.num_computed >= first.prompt_len, "sequence {} has not run its prompt", id);
   state.slots_promised -= first.forks_pending;
   first.forks_pending = 0;
-  const int32_t shared = state.settings.blocks_for(first.prompt_len);
+  // With the block in which the prompt ends, unless it is published by now with what the first choice added (when that
+  // was preempted in between): what is published is never written, so the others run the end of the prompt again.
+  const int32_t size = state.settings.limits.block_size;
+  int32_t shared = state.settings.blocks_for(first.prompt_len);
+  if (shared * size > first.prompt_len && state.pool.indexed(first.blocks[static_cast<size_t>(shared) - 1].id()))
+    --shared;
+  const int32_t computed = std::min(shared * size, first.prompt_len);
   for (SequenceId choice = first.next_choice; choice >= 0; choice = state.at(choice).next_choice) {
     Sequence& sequence = state.at(choice);
     CHECK(sequence.phase == SequencePhase::kAwaitingPrompt, "choice {} does not await the prompt", sequence.choice);
@@ -307,12 +313,12 @@ void fork_choices(EngineState& state, SequenceId id) {
     sequence.phase = SequencePhase::kRunning;
     take_slot(state, sequence);
     for (int32_t i = 0; i < shared; ++i) sequence.blocks.push_back(first.blocks[static_cast<size_t>(i)].share());
-    sequence.num_computed = first.prompt_len;
+    sequence.num_computed = computed;
     sequence.num_published = static_cast<int32_t>(sequence.chain.size());
-    sequence.num_cached = first.prompt_len;
+    sequence.num_cached = computed;
     sequence.num_prefill = first.prompt_len;
-    sequence.write_from = first.prompt_len;
-    sequence.next_upper = first.prompt_len - 1;
+    sequence.write_from = computed;
+    sequence.next_upper = std::max(computed - 1, 0);
     insert_running(state, choice);
     ++state.stats.forks;
   }
@@ -343,6 +349,8 @@ void publish_blocks(EngineState& state, SequenceId id) {
     const auto block = static_cast<size_t>(sequence.num_published);
     const BlockId leased = sequence.blocks[block].id();
     if (state.pool.indexed(leased)) continue;  // shared by choices of one request, and the other was first
+    // Other choices share the block in which the prompt ends, and have yet to copy what they will write: later.
+    if (state.pool.ref_count(leased) > 1) break;
     const BlockHash& parent = block == 0 ? sequence.root : sequence.chain[block - 1];
     state.index.publish(leased, parent, sequence.chain[block],
                         std::span<const int32_t>(sequence.tokens)

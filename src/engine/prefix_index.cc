@@ -72,17 +72,7 @@ bool PrefixIndex::holds(BlockId block, const BlockHash& parent, const BlockHash&
   return find(hash) == block && equals(block, parent, tokens);
 }
 
-void PrefixIndex::forget(BlockId block) {
-  erase(block);
-  pool_.set_indexed(block, false);
-}
-
 void PrefixIndex::on_eviction(BlockId block) {
-  erase(block);
-  ++stats_.evicted_blocks;
-}
-
-void PrefixIndex::erase(BlockId block) {
   size_t hole = bucket_of(hash_of(block));
   CHECK(buckets_[hole] == block, "block {} has no entry", block);
   buckets_[hole] = kNullBlock;
@@ -95,6 +85,7 @@ void PrefixIndex::erase(BlockId block) {
   }
   entries_[static_cast<size_t>(block)] = {};
   --size_;
+  ++stats_.evicted_blocks;
 }
 
 }  // namespace lantern

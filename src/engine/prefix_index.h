@@ -43,9 +43,6 @@ class PrefixIndex final : public BlockPool::EvictionListener {
   // now knows it under this id: false where the same contents are known already under another.
   bool publish(BlockId block, const BlockHash& parent, const BlockHash& hash, std::span<const int32_t> tokens);
 
-  // The contents of a published, leased block are about to change.
-  void forget(BlockId block);
-
   // Whether `block` is published, and with these contents: for validators.
   bool holds(BlockId block, const BlockHash& parent, const BlockHash& hash, std::span<const int32_t> tokens) const;
   // The block that a lookup of this hash finds, or kNullBlock.
@@ -64,7 +61,6 @@ class PrefixIndex final : public BlockPool::EvictionListener {
   // The bucket that holds `hash`, or the empty one where a search for it ends.
   size_t bucket_of(const BlockHash& hash) const;
   std::span<const int32_t> tokens_of(BlockId block) const;
-  void erase(BlockId block);
   bool equals(BlockId block, const BlockHash& parent, std::span<const int32_t> tokens) const;
 
   BlockPool& pool_;

@@ -101,13 +101,6 @@ TEST_F(PrefixIndexTest, OutlivesTheLeasesUntilTheBlockIsNeeded) {
   EXPECT_EQ(index_.stats().evicted_blocks, 1);
 }
 
-TEST_F(PrefixIndexTest, ForgetsWhatIsAboutToChange) {
-  const auto leases = publish({1, 2, 3, 4});
-  index_.forget(leases[0].id());
-  EXPECT_EQ(hits({1, 2, 3, 4}), 0);
-  EXPECT_FALSE(pool_.indexed(leases[0].id()));
-}
-
 // Entries come and go in a table that is nearly as full as it can be, against a map.
 TEST_F(PrefixIndexTest, AgreesWithAMapThroughManyEvictions) {
   BlockPool pool(40);

@@ -64,11 +64,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
     BlockLease& lease = sequence.blocks[static_cast<size_t>(i)];
     // Leases of this step on the sources of its copies do not count: copies run before anything is written.
     const auto copied = std::ranges::count(replaced_, lease.id(), [](const ReplacedBlock& r) { return r.lease.id(); });
-    if (state.pool.ref_count(lease.id()) - copied == 1) {
-      // Filled and published by another choice that has gone: nobody else reads it, and it is this one's to write.
-      if (state.pool.indexed(lease.id())) state.index.forget(lease.id());
-      continue;
-    }
+    if (state.pool.ref_count(lease.id()) - copied == 1) continue;
     BlockLease copy = state.pool.allocate();
     batch_.copies.push_back({.source = lease.id(), .target = copy.id()});
     std::swap(lease, copy);
