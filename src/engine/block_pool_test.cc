@@ -10,6 +10,7 @@ namespace {
 TEST(BlockPool, NullBlockIsNeverLeased) {
   BlockPool pool(4);
   std::vector<BlockLease> leases;
+  leases.reserve(3);
   for (int i = 0; i < 3; ++i) leases.push_back(pool.allocate());
   for (const BlockLease& lease : leases) EXPECT_NE(lease.id(), kNullBlock);
   EXPECT_EQ(pool.num_available(), 0);
@@ -41,6 +42,7 @@ TEST(BlockPool, CachedBlocksAreGivenAwayOldestFirstAndOnlyWhenNoneIsFree) {
   BlockPool pool(4);
   pool.set_eviction_listener(&listener);
   std::vector<BlockLease> leases;
+  leases.reserve(3);
   for (int i = 0; i < 3; ++i) leases.push_back(pool.allocate());
   const std::vector<BlockId> ids{leases[0].id(), leases[1].id(), leases[2].id()};
   pool.set_indexed(ids[0], true);

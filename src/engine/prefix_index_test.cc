@@ -94,6 +94,7 @@ TEST_F(PrefixIndexTest, OutlivesTheLeasesUntilTheBlockIsNeeded) {
   publish({1, 2, 3, 4}).clear();
   EXPECT_EQ(hits({1, 2, 3, 4}), 1);
   std::vector<BlockLease> all;
+  all.reserve(8);
   for (int i = 0; i < 7; ++i) all.push_back(pool_.allocate());
   EXPECT_EQ(hits({1, 2, 3, 4}), 1);
   all.push_back(pool_.allocate());
@@ -110,6 +111,7 @@ TEST_F(PrefixIndexTest, AgreesWithAMapThroughManyEvictions) {
   std::mt19937 random(5);
   for (int turn = 0; turn < 5000; ++turn) {
     std::vector<int32_t> tokens;
+    tokens.reserve(kSize);
     for (int i = 0; i < kSize; ++i) tokens.push_back(static_cast<int32_t>(random() % 3));
     const BlockHash hash = hasher_.extend(hasher_.root(""), tokens);
     const int32_t found = index.match(hasher_.root(""), {&hash, 1}, tokens, found_);
