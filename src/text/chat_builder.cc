@@ -117,7 +117,7 @@ std::string dump_json(const json::value& value) {
 }
 
 Result<ParsedTool> parse_tool(std::string_view text) {
-  const auto fail = [](Error error) {
+  const auto fail = [](const Error& error) {
     return Error(ErrorCode::kInvalidArgument, "a tool definition: " + error.message());
   };
   auto document = parse_json(text);
@@ -141,7 +141,7 @@ Result<ParsedTool> parse_tool(std::string_view text) {
 }
 
 Result<json::object> parse_arguments(const ChatToolCall& call) {
-  const auto fail = [&](Error error) {
+  const auto fail = [&](const Error& error) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("the arguments of the call to \"{}\": {}", call.name, error.message()));
   };
