@@ -64,6 +64,10 @@ class Device {
   std::atomic<bool> sealed_ = false;
 };
 
+// Bytes of main memory that the system would give without swapping: what is free, and what caches files and can be
+// dropped.
+size_t available_host_memory();
+
 // The CPU device with `threads` threads (0: every usable core).
 std::unique_ptr<Device> make_host_device(int threads = 0);
 

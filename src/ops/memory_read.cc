@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "device/device.h"
 
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -123,12 +124,12 @@ ReadBandwidthMeter::~ReadBandwidthMeter() = default;
 
 Result<std::unique_ptr<ReadBandwidthMeter>> ReadBandwidthMeter::create(ThreadPool& threads, int64_t bytes) {
   std::unique_ptr<ReadBandwidthMeter> meter(new ReadBandwidthMeter(threads, bytes));
-  const int64_t free_bytes = static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  const size_t available = available_host_memory();
   std::byte* const data = meter->memory_->data();
-  if (data == nullptr || bytes > free_bytes) {
+  if (data == nullptr || static_cast<size_t>(bytes) > available) {
     return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("measuring needs {} MiB of memory, but {} MiB are free; ask for a smaller buffer",
-                             bytes >> 20, free_bytes >> 20));
+                 fmt::format("measuring needs {} MiB of memory, but {} MiB are available; ask for a smaller buffer",
+                             bytes >> 20, available >> 20));
   }
   threads.parallel_for(bytes / 4096, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t page = begin; page < end; ++page) data[page * 4096] = static_cast<std::byte>(page | 1);

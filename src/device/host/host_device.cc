@@ -13,7 +13,7 @@ namespace lantern {
 
 std::string HostDevice::description() const { return fmt::format("cpu ({} threads)", threads_.thread_count()); }
 
-size_t HostDevice::available_bytes() const {
+size_t available_host_memory() {
   std::ifstream meminfo("/proc/meminfo");
   std::string key;
   size_t kib = 0;
@@ -23,6 +23,8 @@ size_t HostDevice::available_bytes() const {
   }
   return std::numeric_limits<size_t>::max();  // no such account on this system: the allocator decides
 }
+
+size_t HostDevice::available_bytes() const { return available_host_memory(); }
 
 void* HostDevice::allocate_zeroed(size_t bytes) {
   if (bytes > std::numeric_limits<size_t>::max() - 4095) return nullptr;
