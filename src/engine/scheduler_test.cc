@@ -330,7 +330,7 @@ TEST_F(SchedulerTest, ChoicesShareOnePassOverThePrompt) {
   const StepBatch& batch = executor_.batches.back();
   ASSERT_EQ(batch.rows.size(), 3u);
   EXPECT_EQ(batch.num_decodes, 1);
-  for (const size_t r : {1, 2}) {
+  for (const size_t r : {size_t{1}, size_t{2}}) {
     EXPECT_EQ(batch.rows[r].query_len, 1) << "the last prompt token alone";
     EXPECT_EQ(batch.rows[r].begin_upper, 9);
     EXPECT_EQ(batch.rows[r].num_unwritten, 1);
