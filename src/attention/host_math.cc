@@ -500,7 +500,7 @@ const char* target_name_impl() { return hwy::TargetName(HWY_TARGET); }
 }  // namespace lantern::host_math::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
+#if HWY_ONCE  // Highway compiles the file once per instruction set; this part belongs to the last pass alone.
 namespace lantern::host_math {
 
 HWY_EXPORT(decode_values_impl);

@@ -8,6 +8,13 @@
 
 namespace lantern {
 
+// Whether checks run that cost more than a comparison. The preprocessor's only part: NDEBUG has no other form.
+#ifdef NDEBUG
+constexpr bool kCheckedBuild = false;
+#else
+constexpr bool kCheckedBuild = true;
+#endif
+
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
 // Called once, after the line and before the process ends: prints to stderr what else helps to explain the fault.

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -34,12 +33,6 @@ Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int
   return Session::load(options);
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 Result<int> run_bench_step(const Values& values) {
@@ -53,14 +46,13 @@ Result<int> run_bench_step(const Values& values) {
   // What the ratio is against, read before each step: on a machine with other work both see the same of it.
   ThreadPool threads(static_cast<int>(values.integer("threads")));
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadBandwidthMeter> memory, ReadBandwidthMeter::create(threads, kMemoryBytes));
-  std::vector<double> read_rates;
-  options.before_each_decode = [&] { read_rates.push_back(memory->measure()); };
+  options.before_each_decode = [&] { memory->measure(); };
   if (!quiet) print_notice("measuring decode steps, memory and prefill");
   ASSIGN_OR_RETURN(const StepBenchResult result, session->bench_step(options));
 
   const int64_t bytes = result.weight_bytes_per_token + result.kv_bytes_per_token_step;
   const double gb_per_second = static_cast<double>(bytes) / result.decode_seconds_median / 1e9;
-  const double read_gb_per_second = median(read_rates) / 1e9;
+  const double read_gb_per_second = memory->result().median_bytes_per_second / 1e9;
   const double prefill_rate =
       result.prefill_seconds_median > 0 ? options.prefill_tokens / result.prefill_seconds_median : 0;
   if (values.is_on("json")) {

@@ -10,15 +10,6 @@
 #include "device/launch_pointers.h"
 
 namespace lantern {
-namespace {
-
-#ifdef NDEBUG
-constexpr bool kCheckedBuild = false;
-#else
-constexpr bool kCheckedBuild = true;
-#endif
-
-}  // namespace
 
 Stream::Stream(Device& device)
     : device_(device),

@@ -62,25 +62,6 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
 }
 
-// Large pages, zeroed, given back at the end of its life.
-class Mapping {
- public:
-  explicit Mapping(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    address_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address_ != MAP_FAILED) madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint: refusal costs speed alone
-  }
-  ~Mapping() {
-    if (address_ != MAP_FAILED) munmap(address_, bytes_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  std::byte* data() const { return address_ == MAP_FAILED ? nullptr : static_cast<std::byte*>(address_); }
-
- private:
-  size_t bytes_;
-  void* address_;
-};
-
 // Bytes per second of one pass over whole pieces of `buffer`.
 double read_once(ThreadPool& threads, std::span<const std::byte> buffer) {
   const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
@@ -99,6 +80,15 @@ double read_once(ThreadPool& threads, std::span<const std::byte> buffer) {
   return static_cast<double>(pieces * kPieceBytes) / seconds.count();
 }
 
+ReadBandwidth summary(const ThreadPool& threads, std::span<const std::byte> buffer, const std::vector<double>& rates) {
+  CHECK(!rates.empty(), "a summary of no measurement");
+  return {.bytes = static_cast<int64_t>(buffer.size()) / kPieceBytes * kPieceBytes,
+          .threads = threads.thread_count(),
+          .repetitions = static_cast<int>(rates.size()),
+          .median_bytes_per_second = median(rates),
+          .best_bytes_per_second = *std::max_element(rates.begin(), rates.end())};
+}
+
 }  // namespace
 
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions) {
@@ -106,16 +96,26 @@ ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::b
   read_once(threads, buffer);  // warms up the threads and page tables
   std::vector<double> rates(static_cast<size_t>(repetitions));
   for (double& rate : rates) rate = read_once(threads, buffer);
-  return {.bytes = static_cast<int64_t>(buffer.size()) / kPieceBytes * kPieceBytes,
-          .threads = threads.thread_count(),
-          .repetitions = repetitions,
-          .median_bytes_per_second = median(rates),
-          .best_bytes_per_second = *std::max_element(rates.begin(), rates.end())};
+  return summary(threads, buffer, rates);
 }
 
-class ReadBandwidthMeter::Memory : public Mapping {
+// Large pages, zeroed, given back at the end of its life.
+class ReadBandwidthMeter::Memory {
  public:
-  using Mapping::Mapping;
+  explicit Memory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    address_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address_ != MAP_FAILED) madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint: refusal costs speed alone
+  }
+  ~Memory() {
+    if (address_ != MAP_FAILED) munmap(address_, bytes_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::byte* data() const { return address_ == MAP_FAILED ? nullptr : static_cast<std::byte*>(address_); }
+
+ private:
+  size_t bytes_;
+  void* address_;
 };
 
 ReadBandwidthMeter::ReadBandwidthMeter(ThreadPool& threads, int64_t bytes)
@@ -134,7 +134,7 @@ Result<std::unique_ptr<ReadBandwidthMeter>> ReadBandwidthMeter::create(ThreadPoo
   threads.parallel_for(bytes / 4096, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t page = begin; page < end; ++page) data[page * 4096] = static_cast<std::byte>(page | 1);
   });
-  meter->measure();  // warms up the threads and page tables
+  read_once(threads, meter->memory());  // warms up the threads and page tables
   return meter;
 }
 
@@ -142,11 +142,17 @@ std::span<const std::byte> ReadBandwidthMeter::memory() const {
   return std::span(memory_->data(), static_cast<size_t>(bytes_));
 }
 
-double ReadBandwidthMeter::measure() { return read_once(threads_, memory()); }
+double ReadBandwidthMeter::measure() {
+  rates_.push_back(read_once(threads_, memory()));
+  return rates_.back();
+}
+
+ReadBandwidth ReadBandwidthMeter::result() const { return summary(threads_, memory(), rates_); }
 
 Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadBandwidthMeter> meter, ReadBandwidthMeter::create(threads, bytes));
-  return measure_read_bandwidth(threads, meter->memory(), repetitions);
+  for (int i = 0; i < repetitions; ++i) meter->measure();
+  return meter->result();
 }
 
 int64_t last_level_cache_bytes() {

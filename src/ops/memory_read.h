@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -32,6 +33,8 @@ class ReadBandwidthMeter {
   ~ReadBandwidthMeter();
   // Bytes per second of one pass.
   double measure();
+  // Of all passes, at least one.
+  ReadBandwidth result() const;
   std::span<const std::byte> memory() const;
 
  private:
@@ -41,9 +44,10 @@ class ReadBandwidthMeter {
   ThreadPool& threads_;
   int64_t bytes_;
   std::unique_ptr<Memory> memory_;
+  std::vector<double> rates_;
 };
 
-// measure_read_bandwidth() over the memory of a meter.
+// `repetitions` (>= 1) passes of a meter.
 Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& threads, int64_t bytes, int repetitions);
 
 // Bytes of the last-level cache as the system reports it; 0 when it does not say.
