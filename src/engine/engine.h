@@ -1,0 +1,160 @@
+// The engine for whoever embeds it. Requests come from any thread; one thread owns the engine's core and runs steps,
+// one hands out what they yield. A caller never waits for a step and a step never waits for a reader: between them lie
+// queues that are bounded by what was accepted (EngineSettings::max_queued, Request::max_tokens).
+//
+// include/lantern/engine_c.h and engine.h give the same to programs outside of this tree.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/block_hash.h"
+#include "engine/engine_settings.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "text/tokenizer.h"
+
+namespace lantern {
+
+struct EngineRequest {
+  Request request;  // its deadline is set from `timeout`, and the model's end-of-sequence tokens are added
+  bool ignore_eos = false;
+  std::vector<std::string> stop;  // found across token borders; the text ends before it
+  bool include_stop = false;      // what ended the text (stop string or stop token) is part of it
+  bool skip_special_tokens = true;
+  std::optional<std::chrono::milliseconds> timeout;  // from submission to the last token
+};
+
+// What came of a choice since its last output.
+struct Output {
+  int32_t choice = 0;
+  std::vector<int32_t> tokens;              // a stop token among them
+  std::string text;                         // empty without a tokenizer
+  EndReason end_reason = EndReason::kNone;  // the choice's last output has another
+  std::string stop_string;                  // that ended it
+  int32_t stop_token = -1;                  // that ended it
+  int32_t cached_tokens = 0;                // of the prompt, found by the prefix index; with the last output
+  std::string error;                        // one sentence, with kFailed
+
+  bool ended() const { return end_reason != EndReason::kNone; }
+};
+
+// Called on the delivery thread, for one request never twice at a time. Quick about it: all outputs wait behind it.
+using OnOutput = std::function<void(Output&&)>;
+
+// What the engine did and holds, as of the last step.
+struct EngineReport {
+  static constexpr size_t kMaxDrafts = 8;
+
+  int32_t num_running = 0;
+  int32_t num_waiting = 0;
+  int32_t num_blocks = 0;  // that requests can have
+  int32_t num_free_blocks = 0;
+  int32_t num_cached_blocks = 0;  // of the prefix index alone: given away when needed
+  int64_t choices_submitted = 0;
+  std::array<int64_t, 6> choices_ended{};  // by EndReason
+  int64_t preemptions = 0;
+  int64_t prompt_tokens = 0;  // of admissions, those after a preemption included
+  int64_t prompt_tokens_cached = 0;
+  int64_t output_tokens = 0;
+  int64_t tokens_run = 0;
+  int64_t steps = 0;
+  int64_t steps_refused = 0;    // by the executor; tried again
+  double step_seconds = 0;      // wall time of all steps
+  double executor_seconds = 0;  // of these, in the executor
+  double overhead_seconds = 0;  // processor time of the engine thread outside of the executor
+  double last_step_seconds = 0;
+  std::array<int64_t, kMaxDrafts> drafts_verified{};  // by position
+  std::array<int64_t, kMaxDrafts> drafts_accepted{};
+
+  // Of all drafts verified, NaN where there were none.
+  double acceptance() const;
+};
+
+// A request that was submitted: cancels it, from any thread, also after the engine is gone. Copies name the same one.
+struct LiveRequest;
+class EngineLoop;
+class RequestHandle {
+ public:
+  RequestHandle() = default;
+  RequestHandle(std::weak_ptr<EngineLoop> loop, std::shared_ptr<LiveRequest> live);
+  // Choices that have not ended end with kCancelled; nothing happens where all have.
+  void cancel() const;
+
+ private:
+  std::weak_ptr<EngineLoop> loop_;
+  std::shared_ptr<LiveRequest> live_;
+};
+
+// A request's outputs, read by one thread at a time. What comes while nobody reads is joined: a slow reader gets longer
+// pieces, and holds up nobody. Gone before its choices have ended, it cancels them.
+class TokenStream {
+ public:
+  enum class Wait : uint8_t { kOutput, kTimeout, kEnd };
+
+  TokenStream(TokenStream&&) noexcept;
+  TokenStream& operator=(TokenStream&&) noexcept;
+  ~TokenStream();
+
+  // Waits for the next output. False when every choice has ended and all was read.
+  bool next(Output& output);
+  Wait next_for(Output& output, std::chrono::milliseconds timeout);
+  void cancel();
+
+ private:
+  friend class Engine;
+  struct Queue;
+  explicit TokenStream(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+
+  std::shared_ptr<Queue> queue_;
+  RequestHandle request_;
+};
+
+class Engine {
+ public:
+  // What an engine runs on. The tokenizer may be null: then outputs have no text, and stop strings are refused.
+  struct Parts {
+    EngineSettings settings;
+    std::unique_ptr<Executor> executor;
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;
+    int32_t vocab_size = 0;  // 0: ids are not checked
+    std::vector<int32_t> eos_token_ids = {};
+    HashKey hash_key = HashKey::random();
+    std::shared_ptr<void> keep_alive = nullptr;  // outlives the executor: the model and the device it runs on
+  };
+  // Errors: settings that do not agree with themselves.
+  static Result<std::unique_ptr<Engine>> create(Parts parts);
+
+  // What lives is cancelled; streams get their last output and may be read and destroyed afterwards.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Any thread. Errors: what check_request says; ids outside the vocabulary; a full queue (out_of_memory); a draining
+  // engine or a lost device (unsupported).
+  Result<TokenStream> submit(EngineRequest request);
+  Result<RequestHandle> submit(EngineRequest request, OnOutput on_output);
+
+  // No request is accepted from now on. True when all that are in have ended and their outputs were handed out; false
+  // when that takes longer than `timeout`.
+  bool drain(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+  EngineReport report() const;
+  const EngineSettings& settings() const;
+  const Tokenizer* tokenizer() const;
+
+ private:
+  explicit Engine(std::shared_ptr<EngineLoop> loop) : loop_(std::move(loop)) {}
+
+  std::shared_ptr<EngineLoop> loop_;
+};
+
+}  // namespace lantern

@@ -1,0 +1,367 @@
+#include "engine/engine_loop.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace lantern {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Error shutting_down() {
+  return Error(ErrorCode::kUnsupported, "the engine is shutting down and takes no more requests");
+}
+
+}  // namespace
+
+template <class Call>
+Status TimedExecutor::timed(Call&& call) {
+  const Clock::time_point start = Clock::now();
+  const double cpu = thread_cpu_seconds();
+  Status status = call();
+  cpu_seconds_ += thread_cpu_seconds() - cpu;
+  wall_seconds_ += seconds_since(start);
+  return status;
+}
+Status TimedExecutor::submit(const StepBatch& batch) {
+  return timed([&] { return executor_->submit(batch); });
+}
+Status TimedExecutor::wait(StepResults& results) {
+  return timed([&] { return executor_->wait(results); });
+}
+
+EngineLoop::EngineLoop(Engine::Parts parts) : parts_(std::move(parts)), executor_(std::move(parts_.executor)) {
+  // Some steps' worth.
+  const auto items = 4 * static_cast<size_t>(parts_.settings.limits.max_requests);
+  const auto tokens = 4 * static_cast<size_t>(parts_.settings.limits.max_sample_rows());
+  batch_.reserve(items, tokens);
+  report_.num_blocks = report_.num_free_blocks = parts_.settings.limits.num_blocks - 1;
+  core_ = std::make_unique<EngineCore>(parts_.settings, parts_.hash_key, executor_, static_cast<OutputSink*>(this));
+  delivery_ = std::make_unique<OutputDelivery>(items, tokens, [this](int64_t ended) {
+    {
+      const std::lock_guard lock(mutex_);
+      num_live_ -= ended;
+    }
+    choices_ended_.notify_all();
+  });
+  thread_ = std::thread([this] { run(); });
+}
+
+void EngineLoop::shutdown() {
+  CHECK(!delivery_->is_current_thread(), "an engine cannot be destroyed by the reader of its outputs");
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  something_to_do_.notify_one();
+  thread_.join();
+  delivery_.reset();
+}
+
+EngineTime EngineLoop::now() const { return std::chrono::duration_cast<EngineTime>(Clock::now() - origin_); }
+
+Status EngineLoop::check_tokens(const EngineRequest& request) const {
+  const auto check = [&](const std::vector<int32_t>& ids, const char* what) -> Status {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && (parts_.vocab_size == 0 || ids[i] < parts_.vocab_size)) continue;
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{} has token id {} at index {}, outside the vocabulary {}", what, ids[i], i,
+                               parts_.vocab_size == 0 ? std::string("(ids are 0 or more)")
+                                                      : fmt::format("of {}", parts_.vocab_size)));
+    }
+    return {};
+  };
+  RETURN_IF_ERROR(check(request.request.prompt, "the prompt"));
+  return check(request.request.stop_token_ids, "stop_token_ids");
+}
+
+Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, OnOutput on_output) {
+  RETURN_IF_ERROR(check_tokens(request));
+  std::erase_if(request.stop, [](const std::string& string) { return string.empty(); });
+  if (!request.stop.empty() && parts_.tokenizer == nullptr) {
+    return Error(ErrorCode::kUnsupported,
+                 "stop strings need a tokenizer, which this engine was made without; use stop_token_ids");
+  }
+  if (request.timeout) {
+    if (request.timeout->count() <= 0) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("timeout is {} ms; give at least 1 ms, or none", request.timeout->count()));
+    }
+    request.request.deadline = now() + *request.timeout;
+  }
+  if (!request.ignore_eos) {
+    std::vector<int32_t>& ids = request.request.stop_token_ids;
+    ids.insert(ids.end(), parts_.eos_token_ids.begin(), parts_.eos_token_ids.end());
+  }
+  RETURN_IF_ERROR(check_request(request.request, parts_.settings));
+
+  auto live = std::make_shared<LiveRequest>();
+  live->rules = {
+      .stop = std::move(request.stop),
+      .include_stop = request.include_stop,
+      .skip_special_tokens = request.skip_special_tokens,
+      .stop_token_ids = request.request.ignore_stop_tokens ? std::vector<int32_t>() : request.request.stop_token_ids,
+      .min_tokens = request.request.min_tokens};
+  live->request = std::make_shared<const Request>(std::move(request.request));
+  live->on_output = std::move(on_output);
+  const int32_t n = live->request->n;
+  live->choices_left = n;
+  for (int32_t choice = 0; choice < n && parts_.tokenizer != nullptr; ++choice) {
+    live->texts.emplace_back(*parts_.tokenizer, live->rules);
+    if (!live->rules.stop.empty()) live->stop_finders.emplace_back(*parts_.tokenizer, live->rules);
+  }
+
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    if (draining_ || closing_) return shutting_down();
+    if (num_submitting_ + num_waiting_ + n > parts_.settings.max_queued) {
+      return Error(ErrorCode::kOutOfMemory,
+                   fmt::format("{} sequences wait and max_queued is {}; try again later or raise max_queued",
+                               num_submitting_ + num_waiting_, parts_.settings.max_queued));
+    }
+    commands_.push_back({CommandKind::kSubmit, live});
+    num_submitting_ += n;
+    num_live_ += n;
+    wake = engine_waits_;
+  }
+  if (wake) something_to_do_.notify_one();
+  return live;
+}
+
+void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    commands_.push_back({CommandKind::kCancel, live});
+    wake = engine_waits_;
+  }
+  if (wake) something_to_do_.notify_one();
+}
+
+bool EngineLoop::drain(std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  const auto done = [&] { return num_live_ == 0; };
+  if (timeout) return choices_ended_.wait_for(lock, *timeout, done);
+  choices_ended_.wait(lock, done);
+  return true;
+}
+
+EngineReport EngineLoop::report() const {
+  const std::lock_guard lock(mutex_);
+  return report_;
+}
+
+void EngineLoop::run() {
+  while (take_commands()) turn();
+  core_.reset();  // ends what lives
+  delivery_->hand_over(batch_);
+}
+
+bool EngineLoop::take_commands() {
+  {
+    std::unique_lock lock(mutex_);
+    num_waiting_ = core_->state().num_queued;
+    const bool idle = core_->idle() && core_->steps_in_flight() == 0;
+    if (idle && commands_.empty() && !closing_) {
+      engine_waits_ = true;
+      something_to_do_.wait(lock, [&] { return closing_ || !commands_.empty(); });
+      engine_waits_ = false;
+    }
+    taken_.swap(commands_);
+    if (closing_) {
+      // What was not taken yet ends as what lives does.
+      lock.unlock();
+      for (const Command& command : taken_) {
+        if (command.kind == CommandKind::kSubmit) apply(command);
+      }
+      return false;
+    }
+    num_waiting_ += std::exchange(num_submitting_, 0);
+  }
+  if (taken_.empty()) return true;
+  for (const Command& command : taken_) apply(command);
+  taken_.clear();
+  publish_report();
+  delivery_->hand_over(batch_);
+  return true;
+}
+
+void EngineLoop::apply(const Command& command) {
+  if (command.kind == CommandKind::kCancel) {
+    if (command.live->id != 0) core_->cancel(command.live->id);
+    return;
+  }
+  // What was queued when the device was lost.
+  Result<RequestId> id = lost_ ? Result<RequestId>(*lost_) : core_->submit(command.live->request, now());
+  if (!id.ok()) {
+    refuse(*command.live, id.error());
+    batch_.ended.push_back(command.live);
+    return;
+  }
+  command.live->id = *id;
+  live_.emplace(*id, command.live);
+}
+
+void EngineLoop::refuse(LiveRequest& live, const Error& error) {
+  batch_.errors.push_back(error.message());
+  const auto index = static_cast<int32_t>(batch_.errors.size()) - 1;
+  for (int32_t choice = 0; choice < live.request->n; ++choice) {
+    batch_.items.push_back({.live = &live, .choice = choice, .end_reason = EndReason::kFailed, .error = index});
+  }
+  counts_.choices_ended[static_cast<size_t>(EndReason::kFailed)] += live.request->n;
+}
+
+void EngineLoop::turn() {
+  const Clock::time_point start = Clock::now();
+  const double cpu = thread_cpu_seconds() - executor_.cpu_seconds();
+  const int64_t steps = counts_.steps;
+  const StepStart started = core_->begin_step(now());
+  switch (started) {
+    case StepStart::kStarted:
+      refusals_ = 0;
+      if (executor_.ready()) finish_step();
+      break;
+    case StepStart::kWaiting: finish_step(); break;
+    case StepStart::kNotAccepted:
+      ++counts_.steps_refused;
+      if (refusals_ == 0) log_warning("a step was refused: {}", core_->last_error().error().message());
+      if (core_->steps_in_flight() > 0) finish_step();
+      break;
+    case StepStart::kIdle:
+    case StepStart::kFailed: break;
+  }
+  seconds_since_finish_ += seconds_since(start);
+  delivery_->hand_over(batch_);
+  counts_.overhead_seconds += thread_cpu_seconds() - executor_.cpu_seconds() - cpu;
+  if (counts_.steps > steps) {
+    counts_.step_seconds += seconds_since_finish_;
+    counts_.last_step_seconds = std::exchange(seconds_since_finish_, 0);
+    counts_.executor_seconds = executor_.wall_seconds();
+  }
+  publish_report();
+  if (started == StepStart::kNotAccepted) wait_before_next_try();
+}
+
+void EngineLoop::finish_step() {
+  const StepTransaction& step = core_->in_flight(0);
+  const size_t items = batch_.items.size();
+  const Status finished = core_->finish_step();
+  if (finished.ok()) {
+    ++counts_.steps;
+    count_drafts(step);
+    return;
+  }
+  log_warning("the device is lost: {}", finished.error().message());
+  const Error lost(ErrorCode::kUnsupported,
+                   fmt::format("the engine has lost its device ({}); make a new engine", finished.error().message()));
+  batch_.errors.push_back(lost.message());
+  for (size_t i = items; i < batch_.items.size(); ++i) {
+    if (batch_.items[i].end_reason == EndReason::kFailed)
+      batch_.items[i].error = static_cast<int32_t>(batch_.errors.size()) - 1;
+  }
+  const std::lock_guard lock(mutex_);
+  lost_ = lost;
+}
+
+// A device that is busy takes the step later; what comes meanwhile (a cancellation) may change it.
+void EngineLoop::wait_before_next_try() {
+  constexpr std::chrono::milliseconds kFirstWait{1};
+  constexpr int32_t kMostDoublings = 7;  // 128 ms
+  std::unique_lock lock(mutex_);
+  engine_waits_ = true;
+  something_to_do_.wait_for(lock, kFirstWait * (1 << std::min(refusals_, kMostDoublings)),
+                            [&] { return closing_ || !commands_.empty(); });
+  engine_waits_ = false;
+  ++refusals_;
+}
+
+OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t count) {
+  LiveRequest& live = *live_.at(sequence.request_id);
+  const auto tokens = std::span(sequence.tokens).last(static_cast<size_t>(count));
+  Verdict verdict{.kept = count, .stop = false};
+  if (!live.stop_finders.empty()) {
+    OutputText& finder = live.stop_finders[static_cast<size_t>(sequence.choice)];
+    for (int32_t i = 0; i < count && !verdict.stop; ++i) {
+      finder.add(tokens[static_cast<size_t>(i)]);
+      if (finder.stopped()) verdict = {.kept = i + 1, .stop = true};
+    }
+  }
+  batch_.items.push_back({.live = &live,
+                          .choice = sequence.choice,
+                          .first_token = batch_.tokens.size(),
+                          .num_tokens = static_cast<size_t>(verdict.kept)});
+  batch_.tokens.insert(batch_.tokens.end(), tokens.begin(), tokens.begin() + verdict.kept);
+  return verdict;
+}
+
+void EngineLoop::on_end(const Sequence& sequence) {
+  const auto found = live_.find(sequence.request_id);
+  CHECK(found != live_.end(), "a choice of request {} ended twice", sequence.request_id);
+  LiveRequest& live = *found->second;
+  const auto is_same = [&](const OutputBatch::Item& item) {
+    return item.live == &live && item.choice == sequence.choice && item.end_reason == EndReason::kNone;
+  };
+  if (batch_.items.empty() || !is_same(batch_.items.back())) {
+    batch_.items.push_back({.live = &live, .choice = sequence.choice, .first_token = batch_.tokens.size()});
+  }
+  OutputBatch::Item& item = batch_.items.back();
+  item.end_reason = sequence.end_reason;
+  item.cached_tokens = sequence.num_cached;
+  if (sequence.end_reason == EndReason::kFailed) {
+    batch_.errors.emplace_back("the model's logits for this request are not finite numbers");
+    item.error = static_cast<int32_t>(batch_.errors.size()) - 1;
+  }
+  ++counts_.choices_ended[static_cast<size_t>(sequence.end_reason)];
+  if (--live.choices_left == 0) {
+    batch_.ended.push_back(std::move(found->second));
+    live_.erase(found);
+  }
+}
+
+void EngineLoop::count_drafts(const StepTransaction& step) {
+  const std::vector<StepRow>& rows = step.batch().rows;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int32_t drafts = rows[r].num_drafts();
+    const int32_t accepted = step.results().num_tokens[r] - 1;
+    for (int32_t i = 0; i < std::min<int32_t>(drafts, EngineReport::kMaxDrafts); ++i) {
+      ++counts_.drafts_verified[static_cast<size_t>(i)];
+      counts_.drafts_accepted[static_cast<size_t>(i)] += i < accepted ? 1 : 0;
+    }
+  }
+}
+
+void EngineLoop::publish_report() {
+  const EngineState& state = core_->state();
+  counts_.num_running = static_cast<int32_t>(state.running.size()) + state.num_draining;
+  counts_.num_waiting = state.num_queued;
+  counts_.num_blocks = state.pool.num_usable();
+  counts_.num_free_blocks = state.pool.num_free();
+  counts_.num_cached_blocks = state.pool.num_cached();
+  counts_.choices_submitted = state.stats.submitted;
+  counts_.preemptions = state.stats.preemptions;
+  counts_.prompt_tokens = state.stats.prompt_tokens;
+  counts_.prompt_tokens_cached = state.stats.prompt_tokens_cached;
+  counts_.output_tokens = state.stats.tokens_out;
+  counts_.tokens_run = state.stats.tokens_run;
+  const std::lock_guard lock(mutex_);
+  report_ = counts_;
+}
+
+}  // namespace lantern

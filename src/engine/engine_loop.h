@@ -1,0 +1,108 @@
+// The thread that owns the engine's core: takes requests and cancellations from a queue, starts and finishes steps, and
+// hands over what they yield.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/engine_core.h"
+#include "engine/output_delivery.h"
+
+namespace lantern {
+
+// Times the calls of another executor. The engine thread's.
+class TimedExecutor final : public Executor {
+ public:
+  explicit TimedExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
+  Status submit(const StepBatch& batch) override;
+  bool ready() const override { return executor_->ready(); }
+  Status wait(StepResults& results) override;
+
+  double wall_seconds() const { return wall_seconds_; }
+  double cpu_seconds() const { return cpu_seconds_; }
+
+ private:
+  template <class Call>
+  Status timed(Call&& call);
+
+  std::unique_ptr<Executor> executor_;
+  double wall_seconds_ = 0;
+  double cpu_seconds_ = 0;  // of the calling thread
+};
+
+class EngineLoop final : private OutputSink {
+ public:
+  // Precondition: the settings are checked.
+  explicit EngineLoop(Engine::Parts parts);
+  // shutdown() was called.
+  ~EngineLoop() override = default;
+  // Cancels what lives, hands out the last outputs and ends the threads.
+  void shutdown();
+
+  Result<std::shared_ptr<LiveRequest>> submit(EngineRequest request, OnOutput on_output);
+  void cancel(const std::shared_ptr<LiveRequest>& live);
+  bool drain(std::optional<std::chrono::milliseconds> timeout);
+  EngineReport report() const;
+  const EngineSettings& settings() const { return parts_.settings; }
+  const Tokenizer* tokenizer() const { return parts_.tokenizer.get(); }
+
+ private:
+  enum class CommandKind : uint8_t { kSubmit, kCancel };
+  struct Command {
+    CommandKind kind;
+    std::shared_ptr<LiveRequest> live;
+  };
+
+  // OutputSink, on the engine thread.
+  Verdict on_tokens(const Sequence& sequence, int32_t count) override;
+  void on_end(const Sequence& sequence) override;
+
+  Status check_tokens(const EngineRequest& request) const;
+  EngineTime now() const;
+  void run();
+  // Waits while there is nothing to do. False: the engine closes.
+  bool take_commands();
+  void apply(const Command& command);
+  void turn();
+  void finish_step();
+  void wait_before_next_try();
+  void refuse(LiveRequest& live, const Error& error);
+  void count_drafts(const StepTransaction& step);
+  void publish_report();
+
+  Engine::Parts parts_;
+  const std::chrono::steady_clock::time_point origin_ = std::chrono::steady_clock::now();
+
+  mutable std::mutex mutex_;  // of what follows, up to the next blank line
+  std::condition_variable something_to_do_;
+  std::condition_variable choices_ended_;
+  std::vector<Command> commands_;
+  int32_t num_submitting_ = 0;  // choices in commands_
+  int32_t num_waiting_ = 0;     // in the core, as of the last look
+  int64_t num_live_ = 0;        // choices whose last output was not handed out
+  bool engine_waits_ = false;
+  bool draining_ = false;
+  bool closing_ = false;
+  std::optional<Error> lost_;
+  EngineReport report_;
+
+  // The engine thread's.
+  TimedExecutor executor_;
+  std::unique_ptr<EngineCore> core_;
+  std::vector<Command> taken_;
+  OutputBatch batch_;
+  std::unordered_map<RequestId, std::shared_ptr<LiveRequest>> live_;
+  EngineReport counts_;  // what the core does not count
+  double seconds_since_finish_ = 0;
+  int32_t refusals_ = 0;  // of the same step
+
+  std::unique_ptr<OutputDelivery> delivery_;
+  std::thread thread_;
+};
+
+}  // namespace lantern

@@ -1,0 +1,104 @@
+#include "engine/output_delivery.h"
+
+#include <utility>
+
+namespace lantern {
+
+void OutputBatch::reserve(size_t num_items, size_t num_tokens) {
+  items.reserve(num_items);
+  tokens.reserve(num_tokens);
+  ended.reserve(num_items);
+}
+
+void OutputBatch::clear() {
+  items.clear();
+  tokens.clear();
+  errors.clear();
+  ended.clear();
+}
+
+void OutputBatch::append(const OutputBatch& other) {
+  for (Item item : other.items) {
+    item.first_token += tokens.size();
+    if (item.error >= 0) item.error += static_cast<int32_t>(errors.size());
+    items.push_back(item);
+  }
+  tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
+  errors.insert(errors.end(), other.errors.begin(), other.errors.end());
+  ended.insert(ended.end(), other.ended.begin(), other.ended.end());
+}
+
+OutputDelivery::OutputDelivery(size_t num_items, size_t num_tokens, std::function<void(int64_t)> on_ended)
+    : on_ended_(std::move(on_ended)) {
+  pending_.reserve(num_items, num_tokens);
+  taken_.reserve(num_items, num_tokens);
+  thread_ = std::thread([this] { run(); });
+}
+
+OutputDelivery::~OutputDelivery() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  something_came_.notify_one();
+  thread_.join();
+}
+
+void OutputDelivery::hand_over(OutputBatch& batch) {
+  if (batch.empty()) return;
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_.empty()) {
+      std::swap(pending_, batch);
+    } else {
+      pending_.append(batch);
+    }
+    wake = waiting_;
+  }
+  batch.clear();
+  if (wake) something_came_.notify_one();
+}
+
+void OutputDelivery::run() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      waiting_ = true;
+      something_came_.wait(lock, [&] { return closing_ || !pending_.empty(); });
+      waiting_ = false;
+      if (pending_.empty()) return;
+      std::swap(pending_, taken_);
+    }
+    int64_t ended = 0;
+    for (const OutputBatch::Item& item : taken_.items) {
+      hand_out(taken_, item);
+      ended += item.end_reason != EndReason::kNone ? 1 : 0;
+    }
+    taken_.clear();
+    if (ended > 0) on_ended_(ended);
+  }
+}
+
+void OutputDelivery::hand_out(const OutputBatch& batch, const OutputBatch::Item& item) {
+  LiveRequest& live = *item.live;
+  const auto tokens = std::span(batch.tokens).subspan(item.first_token, item.num_tokens);
+  Output output;
+  output.choice = item.choice;
+  output.tokens.assign(tokens.begin(), tokens.end());
+  output.end_reason = item.end_reason;
+  output.cached_tokens = item.cached_tokens;
+  if (item.error >= 0) output.error = batch.errors[static_cast<size_t>(item.error)];
+  if (!live.texts.empty()) {
+    OutputText& text = live.texts[static_cast<size_t>(item.choice)];
+    for (const int32_t token : tokens) output.text += text.add(token);
+    if (output.ended()) {
+      output.text += text.finish();
+      output.stop_string = text.matched();
+      output.stop_token = text.stop_token();
+    }
+  }
+  live.on_output(std::move(output));
+}
+
+}  // namespace lantern

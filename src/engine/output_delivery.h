@@ -1,0 +1,85 @@
+// Hands outputs to whoever asked for them, on a thread of its own: text is made and readers are woken there, so that
+// the engine thread is done with a step after one hand-over.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/output_text.h"
+
+namespace lantern {
+
+// A submitted request. Which thread may touch what: `request`, `rules` and `on_output` are fixed before it is
+// submitted.
+struct LiveRequest {
+  std::shared_ptr<const Request> request;
+  OutputTextRules rules;
+  OnOutput on_output;
+
+  // The engine thread's.
+  RequestId id = 0;
+  int32_t choices_left = 0;
+  std::vector<OutputText> stop_finders;  // one for each choice, where there are stop strings
+
+  // The delivery thread's.
+  std::vector<OutputText> texts;  // one for each choice, where there is a tokenizer
+};
+
+// What one or several steps yielded, in order.
+struct OutputBatch {
+  struct Item {
+    LiveRequest* live = nullptr;  // lives until what says that its last choice ended is handed out
+    int32_t choice = 0;
+    size_t first_token = 0;
+    size_t num_tokens = 0;
+    EndReason end_reason = EndReason::kNone;
+    int32_t cached_tokens = 0;
+    int32_t error = -1;
+  };
+  std::vector<Item> items;
+  std::vector<int32_t> tokens;
+  std::vector<std::string> errors;
+  std::vector<std::shared_ptr<LiveRequest>> ended;  // all of whose choices ended
+
+  bool empty() const { return items.empty(); }
+  void reserve(size_t num_items, size_t num_tokens);
+  void clear();
+  void append(const OutputBatch& other);
+};
+
+class OutputDelivery {
+ public:
+  // `on_ended` is told how many choices' last outputs were handed out. Hand-overs of up to so many items and tokens do
+  // not allocate, unless outputs are handed out slower than they come.
+  OutputDelivery(size_t num_items, size_t num_tokens, std::function<void(int64_t)> on_ended);
+  // Everything that was handed over is handed out first.
+  ~OutputDelivery();
+  OutputDelivery(const OutputDelivery&) = delete;
+  OutputDelivery& operator=(const OutputDelivery&) = delete;
+
+  // Takes the contents of `batch` and leaves it empty, with room for as much. Waits for no reader.
+  void hand_over(OutputBatch& batch);
+  bool is_current_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  void run();
+  static void hand_out(const OutputBatch& batch, const OutputBatch::Item& item);
+
+  std::function<void(int64_t)> on_ended_;
+  std::mutex mutex_;
+  std::condition_variable something_came_;
+  OutputBatch pending_;
+  OutputBatch taken_;  // the delivery thread's
+  bool waiting_ = false;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lantern
