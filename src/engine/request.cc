@@ -38,6 +38,10 @@ Status check_request(const Request& request, const EngineSettings& settings) {
     return invalid(fmt::format("min_tokens is {}; it lies between 0 and max_tokens, which is {}", request.min_tokens,
                                request.max_tokens));
   }
+  RETURN_IF_ERROR(check_sampling(request.sampling));
+  RETURN_IF_ERROR(check_token_rules(request.token_rules()));
+  RETURN_IF_ERROR(check_num_logprobs(request.logprobs, "logprobs"));
+  RETURN_IF_ERROR(check_num_logprobs(request.prompt_logprobs, "prompt_logprobs"));
   if (request.prompt.size() >= static_cast<size_t>(limits.max_model_len)) {
     return invalid(fmt::format("the prompt has {} tokens and the context holds {}; shorten it or raise max_model_len",
                                request.prompt.size(), limits.max_model_len));
@@ -54,6 +58,11 @@ Status check_request(const Request& request, const EngineSettings& settings) {
                     blocks, limits.block_size, limits.num_blocks - 1));
   }
   return {};
+}
+
+Status check_vocabulary(const Request& request, int32_t vocab) {
+  RETURN_IF_ERROR(check_token_ids(request.prompt, vocab, "the prompt"));
+  return check_token_ids(request.token_rules(), vocab);
 }
 
 }  // namespace lantern

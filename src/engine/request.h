@@ -24,7 +24,17 @@ struct Request {
   SamplingSettings sampling;
   std::vector<int32_t> stop_token_ids;  // end-of-sequence tokens among them; the one that was met stays in the output
   bool ignore_stop_tokens = false;
-  int32_t min_tokens = 0;  // no stop token ends a choice before so many
+  int32_t min_tokens = 0;                       // no stop token is drawn before so many
+  std::vector<LogitBias> logit_bias;            // each token at most once
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences that the text must not contain
+  int32_t logprobs = -1;         // alternatives to list for every token of the output; -1: no logprobs at all
+  int32_t prompt_logprobs = -1;  // the same for the tokens of the prompt
+
+  // What of this changes logits, as the sampler takes it; a view of this request.
+  TokenRules token_rules() const {
+    return {
+        .logit_bias = logit_bias, .bad_words = bad_words, .stop_token_ids = stop_token_ids, .min_tokens = min_tokens};
+  }
 
   int32_t priority = 0;          // lower is sooner; each unit counts as settings.priority_step of waiting, >= 0
   EngineTime deadline = kNever;  // ended with EndReason::kDeadline when it passes
@@ -47,7 +57,9 @@ int32_t max_length(const Request& request, const EngineSettings& settings);
 
 // Errors: what makes no sense (an empty prompt, max_tokens or n below 1, a priority below 0, min_tokens above
 // max_tokens), and what could never be served: a prompt that fills the context, more choices than sequences may run,
-// a length that the pool cannot hold even alone.
+// a length that the pool cannot hold even alone. Token ids are looked at by check_vocabulary().
 Status check_request(const Request& request, const EngineSettings& settings);
+// Errors: a token id outside [0, vocab) in the prompt or in one of the lists.
+Status check_vocabulary(const Request& request, int32_t vocab);
 
 }  // namespace lantern

@@ -20,19 +20,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Status check_sampling(const SamplingSettings& s) {
-  if (!(s.temperature >= 0.0f) || s.temperature > 100.0f) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("temperature {} is outside [0, 100]", s.temperature));
-  }
-  if (!(s.top_p > 0.0f && s.top_p <= 1.0f)) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("top_p {} is outside (0, 1]", s.top_p));
-  }
-  if (!(s.min_p >= 0.0f && s.min_p <= 1.0f)) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("min_p {} is outside [0, 1]", s.min_p));
-  }
-  return {};
-}
-
 Result<int32_t> choose_max_model_len(const ModelConfig& config, int32_t asked) {
   if (asked < 0 || asked > config.max_position_embeddings) {
     return Error(ErrorCode::kInvalidArgument,

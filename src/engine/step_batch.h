@@ -9,6 +9,7 @@
 #include "engine/block_pool.h"
 #include "engine/engine_settings.h"
 #include "engine/sequence.h"
+#include "ops/sampler_slots.h"
 
 namespace lantern {
 
@@ -96,16 +97,11 @@ struct StepBatch {
   void clear();
 };
 
-enum class RowStatus : uint8_t {
-  kOk,
-  kNotFinite,  // the row's logits are no numbers: its sequence fails, the others do not
-};
-
 struct StepResults {
   int32_t max_query_len = 1;
   std::vector<int32_t> tokens;      // [max_requests][max_query_len]
   std::vector<int32_t> num_tokens;  // [max_requests]: of a sampling row 1 to query_len, the last one new; else 0
-  std::vector<RowStatus> status;    // [max_requests]
+  std::vector<RowStatus> status;    // [max_requests]: a sequence whose row is not kOk fails, the others do not
 
   explicit StepResults(const EngineSettings& settings);
   std::span<int32_t> row(int32_t r) {

@@ -2,6 +2,8 @@
 // the previous one left (renormalised), as vLLM and llama.cpp users expect. The random number of a draw depends on
 // (seed, output position) only, so that a seeded text is the same however it was batched.
 //
+// Logits that are not the model's own but changed by penalties and such come from process_logits.h.
+//
 // Every filter keeps a prefix of the tokens ordered by descending probability, equals by ascending id:
 //   temperature  0 (or less, or NaN): greedy; else logits are divided by it
 //   top_k        exactly the first k tokens
@@ -17,21 +19,15 @@
 
 #include "device/fixed.h"
 #include "device/stream.h"
+#include "ops/sampling_settings.h"
 
 namespace lantern {
-
-struct SamplingSettings {
-  float temperature = 1.0f;  // 0: greedy (lowest id among equals)
-  float top_p = 1.0f;        // in (0, 1]
-  int32_t top_k = 0;         // 0 or less: all
-  float min_p = 0.0f;        // in [0, 1]
-  uint64_t seed = 0;
-};
 
 struct SampleParams {
   DevPtr<const float> logits{};               // [rows, vocab]
   DevPtr<const SamplingSettings> settings{};  // [rows]
   DevPtr<const int64_t> output_positions{};   // [rows]: index of the token to be drawn within its output
+  DevPtr<const int32_t> row_slots{};          // optional [rows]: a row with -1 is padding and gets token -1, logprob 0
   DevPtr<int32_t> tokens{};                   // [rows]
   DevPtr<float> logprobs{};                   // optional [rows]: log softmax of the raw logits at the token
   int64_t rows = 0;
@@ -50,10 +46,12 @@ float philox_uniform(uint64_t seed, uint64_t counter);
 // maximum subtracted and the sum in double. Unusual logits as above; no logprob is ever NaN.
 struct LogprobParams {
   DevPtr<const float> logits{};    // [rows, vocab]
-  DevPtr<const int32_t> tokens{};  // [rows]; -1: none, logprob 0
+  DevPtr<const int32_t> tokens{};  // [rows]; -1: none, logprob 0, rank 0
+  DevPtr<const int32_t> counts{};  // optional [rows]: alternatives of this row; -1: the row is skipped. Null: k each
   DevPtr<float> logprobs{};        // [rows]
-  DevPtr<int32_t> top_tokens{};    // [rows, k], most likely first, ties to the lower id
-  DevPtr<float> top_logprobs{};    // [rows, k]
+  DevPtr<int32_t> ranks{};         // optional [rows]: 1 + the number of tokens that are more likely
+  DevPtr<int32_t> top_tokens{};    // [rows, k], most likely first, ties to the lower id; -1 behind the row's count
+  DevPtr<float> top_logprobs{};    // [rows, k]; -infinity behind the row's count
   int64_t rows = 0;
   int32_t vocab = 0;
   int32_t k = 0;

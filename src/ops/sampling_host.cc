@@ -129,6 +129,11 @@ int32_t draw(const float* logits, float maximum, int32_t vocab, const SamplingSe
 
 void sample_row(const SampleParams& p, int64_t r, std::byte* scratch) {
   const float* logits = p.logits.get() + r * p.vocab;
+  if (p.row_slots && p.row_slots[r] < 0) {
+    p.tokens[r] = -1;
+    if (p.logprobs) p.logprobs[r] = 0;
+    return;
+  }
   const SamplingSettings& settings = p.settings[r];
   const float maximum = row_maximum(logits, p.vocab);
   int32_t token = 0;
@@ -153,28 +158,43 @@ void sample_kernel(const SampleParams& p, HostContext& context) {
   }
 }
 
-void logprobs_row(const LogprobParams& p, int64_t r) {
-  const float* logits = p.logits.get() + r * p.vocab;
-  const LogSoftmax softmax = log_softmax_of(logits, p.vocab);
-  const int32_t token = p.tokens[r];
-  p.logprobs[r] = token < 0 ? 0.0f : softmax.of(logits[token]);
+// 1 + the number of logits above that of `token`; NaN counts as -infinity.
+int32_t rank_of(const float* logits, int32_t vocab, int32_t token) {
+  const float logit = logits[token] > -kInfinity ? logits[token] : -kInfinity;
+  int32_t above = 0;
+  for (int32_t i = 0; i < vocab; ++i) above += static_cast<int32_t>(logits[i] > logit);
+  return above + 1;
+}
 
-  int32_t* top = p.top_tokens.get() + r * p.k;
-  float* values = p.top_logprobs.get() + r * p.k;  // holds logits until the list is complete
+// The `count` largest logits with their ids; returns how many there are.
+int32_t list_largest(const float* logits, int32_t vocab, int32_t count, int32_t* ids, float* values) {
   int32_t kept = 0;
-  for (int32_t i = 0; i < p.vocab && p.k > 0; ++i) {
+  for (int32_t i = 0; i < vocab && count > 0; ++i) {
     const float logit = logits[i] > -kInfinity ? logits[i] : -kInfinity;  // NaN too
     int32_t place = kept;
     while (place > 0 && values[place - 1] < logit) --place;
-    if (place >= p.k) continue;
-    for (int32_t j = std::min(kept, p.k - 1); j > place; --j) {
+    if (place >= count) continue;
+    for (int32_t j = std::min(kept, count - 1); j > place; --j) {
       values[j] = values[j - 1];
-      top[j] = top[j - 1];
+      ids[j] = ids[j - 1];
     }
     values[place] = logit;
-    top[place] = i;
-    kept = std::min(kept + 1, p.k);
+    ids[place] = i;
+    kept = std::min(kept + 1, count);
   }
+  return kept;
+}
+
+void logprobs_row(const LogprobParams& p, int64_t r) {
+  const float* logits = p.logits.get() + r * p.vocab;
+  const int32_t count = p.counts ? std::min(p.counts[r], p.k) : p.k;
+  const int32_t token = count < 0 ? -1 : p.tokens[r];
+  int32_t* top = p.top_tokens.get() + r * p.k;
+  float* values = p.top_logprobs.get() + r * p.k;  // holds logits until the list is complete
+  const LogSoftmax softmax = count < 0 ? LogSoftmax{} : log_softmax_of(logits, p.vocab);
+  p.logprobs[r] = token < 0 ? 0.0f : softmax.of(logits[token]);
+  if (p.ranks) p.ranks[r] = token < 0 ? 0 : rank_of(logits, p.vocab, token);
+  const int32_t kept = list_largest(logits, p.vocab, count, top, values);
   for (int32_t j = 0; j < p.k; ++j) {
     if (j >= kept) top[j] = -1;
     values[j] = j < kept ? softmax.of(values[j]) : -kInfinity;

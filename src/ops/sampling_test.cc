@@ -9,6 +9,7 @@
 
 #include "ops/host_op_test.h"
 #include "ops/philox.h"
+#include "ops/sampler_test_support.h"
 
 namespace lantern {
 namespace {
@@ -59,67 +60,14 @@ std::vector<int64_t> histogram(const std::vector<float>& logits, const SamplingS
   return counts;
 }
 
-// The distribution in double, by sorting and renormalising after every filter.
 std::vector<double> reference(const std::vector<float>& logits, const SamplingSettings& s) {
-  std::vector<std::pair<double, size_t>> order;
-  order.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) order.emplace_back(-double{logits[i]} / double{s.temperature}, i);
-  std::sort(order.begin(), order.end());
-  std::vector<double> p(order.size());
-  const auto normalise = [&] {
-    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
-    for (double& value : p) value /= sum;
-  };
-  for (size_t i = 0; i < p.size(); ++i) p[i] = std::exp(order[0].first - order[i].first);
-  normalise();
-  if (s.top_k > 0 && static_cast<size_t>(s.top_k) < p.size()) p.resize(static_cast<size_t>(s.top_k));
-  normalise();
-  if (s.top_p < 1) {
-    double mass = 0;
-    size_t kept = 0;
-    while (kept < p.size() && (kept == 0 || mass < double{s.top_p})) mass += p[kept++];
-    p.resize(kept);
-  }
-  normalise();
-  size_t kept = 0;
-  while (kept < p.size() && p[kept] >= double{s.min_p} * p[0]) ++kept;
-  p.resize(kept);
-  normalise();
-  std::vector<double> result(logits.size(), 0.0);
-  for (size_t i = 0; i < p.size(); ++i) result[order[i].second] = p[i];
-  return result;
+  return reference_distribution({logits.begin(), logits.end()}, s);
 }
 
-// Pearson's statistic against its normal approximation (Wilson, Hilferty) at five sigma: with fixed seeds the verdict
-// never changes, and a distribution off by a few percent in one token is far beyond at these counts.
+// At five sigma: with fixed seeds the verdict never changes, and a distribution off by a few percent in one token is
+// far beyond at these counts.
 void expect_distribution(const std::vector<int64_t>& counts, const std::vector<double>& expected) {
-  const auto draws = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
-  double statistic = 0;
-  int cells = 0;
-  const auto add_cell = [&](double count, double mean) {
-    statistic += (count - mean) * (count - mean) / mean;
-    ++cells;
-  };
-  double rare_count = 0;  // tokens expected fewer than five times share a cell
-  double rare_mean = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (expected[i] == 0) {
-      EXPECT_EQ(counts[i], 0) << "token " << i << " was filtered out";
-      continue;
-    }
-    const double mean = draws * expected[i];
-    if (mean < 5) {
-      rare_count += static_cast<double>(counts[i]);
-      rare_mean += mean;
-    } else {
-      add_cell(static_cast<double>(counts[i]), mean);
-    }
-  }
-  if (rare_mean > 0) add_cell(rare_count, rare_mean);
-  if (cells == 1) return;
-  const double freedom = cells - 1;
-  const double z = (std::cbrt(statistic / freedom) - (1 - 2 / (9 * freedom))) / std::sqrt(2 / (9 * freedom));
-  EXPECT_LT(z, 5.0) << "chi-square " << statistic << " with " << freedom << " degrees of freedom";
+  EXPECT_LT(chi_square_deviate(counts, expected), 5.0);
 }
 
 TEST(Philox, EqualsTheKnownAnswersOfRandom123) {
@@ -303,6 +251,29 @@ TEST(Sample, OneTokenVocabularyAndNoRows) {
   EXPECT_TRUE(draw({}, 5, {}, {}).tokens.empty());
 }
 
+TEST(Sample, PaddingGetsNoToken) {
+  HostOps ops;
+  const std::vector<float> logits{1, 2, kNaN, kNaN, 3, 4};
+  const std::vector<SamplingSettings> settings(3, {.temperature = 0});
+  const std::vector<int64_t> positions(3, 0);
+  const std::vector<int32_t> row_slots{4, -1, 0};
+  std::vector<int32_t> tokens(3, -99);
+  std::vector<float> logprobs(3, -99.0f);
+  std::vector<std::byte> scratch(static_cast<size_t>(sample_scratch_bytes(3, 2)));
+  sample(ops.stream, {.logits = fixed(logits),
+                      .settings = fixed(settings),
+                      .output_positions = fixed(positions),
+                      .row_slots = fixed(row_slots),
+                      .tokens = fixed(tokens),
+                      .logprobs = fixed(logprobs),
+                      .rows = 3,
+                      .vocab = 2,
+                      .scratch = fixed(scratch),
+                      .scratch_bytes = static_cast<int64_t>(scratch.size())});
+  EXPECT_EQ(tokens, (std::vector<int32_t>{1, -1, 1}));
+  EXPECT_EQ(logprobs[1], 0.0f);
+}
+
 TEST(SampleDeathTest, MissingScratchIsABrokenInvariant) {
   HostOps ops;
   EXPECT_DEATH(sample(ops.stream, {.rows = 1, .vocab = 8}), "scratch");
@@ -366,6 +337,37 @@ TEST(Logprobs, UnusualLogitsAndMoreThanTheVocabulary) {
   EXPECT_NEAR(listed.top_logprobs[0], -std::log(2.0), 1e-7);
   for (size_t j = 2; j < 6; ++j) EXPECT_EQ(listed.top_logprobs[j], -kInf);
   EXPECT_EQ(list({kNaN, kNaN}, {1}, 0).logprobs[0], -kInf);
+}
+
+TEST(Logprobs, EachRowHasItsOwnCountAndRank) {
+  constexpr int32_t kRows = 4;
+  const std::vector<float> row{1.0f, 3.0f, kNaN, 3.0f, 2.0f};
+  std::vector<float> logits;
+  for (int32_t r = 0; r < kRows; ++r) logits.insert(logits.end(), row.begin(), row.end());
+  const std::vector<int32_t> tokens{4, 3, 2, 0};
+  const std::vector<int32_t> counts{2, 0, 1, -1};
+  std::vector<float> values(kRows, 9.0f), top_values(kRows * 2, 9.0f);
+  std::vector<int32_t> ranks(kRows, -99), top(kRows * 2, -99);
+  HostOps ops;
+  logprobs(ops.stream, {.logits = fixed(logits),
+                        .tokens = fixed(tokens),
+                        .counts = fixed(counts),
+                        .logprobs = fixed(values),
+                        .ranks = fixed(ranks),
+                        .top_tokens = fixed(top),
+                        .top_logprobs = fixed(top_values),
+                        .rows = kRows,
+                        .vocab = 5,
+                        .k = 2});
+  const double norm = std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0));
+  EXPECT_NEAR(values[0], 2 - norm, 1e-6);
+  EXPECT_NEAR(values[1], 3 - norm, 1e-6);
+  EXPECT_EQ(values[2], -kInf);
+  EXPECT_EQ(values[3], 0.0f) << "skipped";
+  EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 5, 0}));
+  EXPECT_EQ(top, (std::vector<int32_t>{1, 3, -1, -1, 1, -1, -1, -1}));
+  EXPECT_NEAR(top_values[1], 3 - norm, 1e-6);
+  for (const size_t unused : {2, 3, 5, 6, 7}) EXPECT_EQ(top_values[unused], -kInf);
 }
 
 TEST(LogprobsDeathTest, TokenOutsideOfTheVocabularyIsABrokenInvariant) {
