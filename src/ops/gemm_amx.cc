@@ -19,6 +19,7 @@ namespace {
 using namespace amx;
 
 constexpr int64_t kChunk = 64;           // columns of the panel are padded to a multiple of this
+constexpr int64_t kRunCols = 128;        // columns of a step of multiply_run()
 constexpr int64_t kUnscaledBlock = 128;  // columns between sums of FP8 weights without block scales
 constexpr int64_t kMostBlockCols = 256;  // bounds the bf16 copy of a scale block
 constexpr int64_t kFetchAhead = 256;     // bytes of each row of FP8; more only waits for the same few fill buffers
@@ -49,11 +50,11 @@ const char* refuses(const QuantizedMatrix& w, LinearInput input) {
 
 // ---- x -> B tiles: [column pair][row of the group], two bf16 each.
 
-// The columns of tile `odd` (0, 1) of a chunk of 64 of FP8 weights, as widen_e4m3() yields them; bf16 weights take
+// The columns of tile `half` (0, 1) of a chunk of 64 of FP8 weights, as widen_e4m3() yields them; bf16 weights take
 // columns in order. The order within a tile is free, so that x is put into the weights' order.
-__m512i fp8_order(int odd) {
+__m512i fp8_order(int half) {
   alignas(64) uint16_t index[32];
-  for (int i = 0; i < 32; ++i) index[i] = static_cast<uint16_t>(i * 2 + odd);
+  for (int i = 0; i < 32; ++i) index[i] = static_cast<uint16_t>(i / 8 * 16 + half * 8 + i % 8);
   return _mm512_load_si512(index);
 }
 
@@ -159,13 +160,13 @@ void store_outputs(const LinearParams& params, const float* sums, int64_t width,
 
 // Columns [col, col + 64) of `rows` rows of codes as two A tiles; zeros from `cols` on.
 inline void widen_chunk(const std::byte* weight, int64_t row_stride, int64_t rows, int64_t col, int64_t cols,
-                        const E4m3Tables& tables, std::byte* target) {
+                        const E4m3Maps& maps, std::byte* target) {
   const std::byte* source = weight + col;
   const __mmask64 mask = cols - col >= kChunk ? ~0ull : (1ull << (cols - col)) - 1u;
 #pragma GCC unroll 4
   for (int64_t row = 0; row < rows; ++row) {
     __builtin_prefetch(source + row * row_stride + kFetchAhead, 0, 3);
-    widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + row * row_stride), tables, target + row * 64,
+    widen_e4m3(_mm512_maskz_loadu_epi8(mask, source + row * row_stride), maps, target + row * 64,
                target + kTileBytes + row * 64);
   }
 }
@@ -278,7 +279,7 @@ inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run
 
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
-// One A tile of 16 outputs and 64 columns after the other, of all columns, for each tile of a run: tile j of a run of
+// 16 outputs by kRunCols columns after the other, of all columns, for each tile of a run: tile j of a run of
 // 16 * r outputs takes the outputs j, j + r, j + 2 r, ... All tiles of the run together read 16 streams that are r rows
 // long, each going on where the tile before left it. The hardware's prefetchers follow those; they keep one stream per
 // 4 KiB page, and rows of FP8 are short. Prefetches of our own only take fill buffers from them.
@@ -288,8 +289,8 @@ int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnsca
 template <bool kTwoB>
 void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2][kLongestRun][256]) {
   const QuantizedMatrix& w = p.params.weight;
-  const E4m3Tables tables = e4m3_tables();
-  alignas(64) std::byte chunks[2][2 * kTileBytes];
+  const E4m3Maps maps = e4m3_maps();
+  alignas(64) std::byte chunks[2][kRunCols / 32 * kTileBytes];
   alignas(64) float partial[2][2][256];  // [block % 2][group]
   alignas(64) float sums[2][256];
   constexpr int64_t kGroups = kTwoB ? 2 : 1;
@@ -304,7 +305,7 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
                  : add_scaled(sums[group], partial[block % 2][group], scale, floats);
     }
   };
-  widen_rows<16>(p.row(out), stride, tables, chunks[0]);
+  widen_rows<16>(p.row(out), stride, maps, chunks[0]);
   int turn = 0;
   for (int64_t a = 0; a < run; ++a) {
     const std::byte* const row = p.row(out + a);
@@ -316,22 +317,21 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
       tile_zero<0>();
       if constexpr (kTwoB) tile_zero<1>();
       while (col < end) {
-        col += kChunk;
+        col += kRunCols;
         const std::byte* next = col < p.cols ? row + col : after;
         const std::byte* tile = chunks[turn];
         turn ^= 1;
         std::byte* target = chunks[turn];
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          widen_rows<4>(next, stride, tables, target);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
           tile_load<6>(b, b_stride);
           tile_load<4>(tile, 64);
           if constexpr (kTwoB) tile_load<7>(b + p.group_stride, b_stride);
-          widen_rows<4>(next + 4 * stride, stride, tables, target + 4 * 64);
+          widen_rows<4>(next, stride, maps, target);
           tile_multiply<0, 4, 6>();
           if constexpr (kTwoB) tile_multiply<1, 4, 7>();
-          next += 8 * stride;
-          target += 8 * 64;
+          next += 4 * stride;
+          target += 4 * 64;
           tile += kTileBytes;
           b += p.tile_b;
         }
@@ -345,11 +345,11 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
   }
 }
 
-// Tile `a` of a run as above, for fewer than 16 outputs or columns that are no multiple of 64.
+// Tile `a` of a run as above, for fewer than 16 outputs, or columns or scale blocks that are no multiple of kRunCols.
 void multiply_partial(const Product& p, int64_t out, int64_t rows, int64_t run, int64_t a,
                       float (&ordered)[2][kLongestRun][256]) {
   const QuantizedMatrix& w = p.params.weight;
-  const E4m3Tables tables = e4m3_tables();
+  const E4m3Maps maps = e4m3_maps();
   alignas(64) std::byte chunk[2 * kTileBytes];
   alignas(64) float partial[4][256];
   alignas(64) float sums[2][256];
@@ -366,7 +366,7 @@ void multiply_partial(const Product& p, int64_t out, int64_t rows, int64_t run, 
     const int64_t end = p.cols - block < step ? p.cols : block + step;
     zero(false, groups == 2);
     for (int64_t col = block; col < end; col += kChunk) {
-      widen_chunk(p.row(out + a), run * p.row_bytes, rows, col, p.cols, tables, chunk);
+      widen_chunk(p.row(out + a), run * p.row_bytes, rows, col, p.cols, maps, chunk);
       accumulate(o, 2, false, groups == 2);
       o.b0 += 2 * p.tile_b;
       o.b1 += 2 * p.tile_b;
@@ -396,7 +396,7 @@ void multiply_narrow_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
     run = fits(kLongestRun) ? kLongestRun : fits(2) ? 2 : 1;
     const int64_t rows = out_end - out < 16 ? out_end - out : 16;
     config.set(rows, 0, p.width);
-    if (rows == 16 && p.cols % kChunk == 0) {
+    if (rows == 16 && p.cols % kRunCols == 0 && block_cols(w) % kRunCols == 0) {
       groups == 2 ? multiply_run<true>(p, out, run, ordered) : multiply_run<false>(p, out, run, ordered);
     } else {
       for (int64_t a = 0; a < run; ++a) multiply_partial(p, out, rows, run, a, ordered);
@@ -510,7 +510,7 @@ void multiply_wide_bf16(const Product& p, int64_t out_begin, int64_t out_end) {
 // while those of the next two begin.
 void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
   const QuantizedMatrix& w = p.params.weight;
-  const E4m3Tables tables = e4m3_tables();
+  const E4m3Maps maps = e4m3_maps();
   alignas(64) std::byte block[2][kMostBlockCols / 32 * kTileBytes];
   alignas(64) float partial[2][4][256];
   WideSums sums;
@@ -527,9 +527,9 @@ void multiply_wide_fp8(const Product& p, int64_t out_begin, int64_t out_end) {
       const float scale[2] = {block_scale(w, out, col), two_a ? block_scale(w, out + 16, col) : 0.0f};
       for (int64_t c = col; c < end; c += kChunk) {
         std::byte* target = block[0] + (c - col) / 32 * kTileBytes;
-        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, tables, target);
+        widen_chunk(p.row(out), p.row_bytes, pair.rows[0], c, p.cols, maps, target);
         target += sizeof(block[0]);
-        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, tables, target);
+        if (two_a) widen_chunk(p.row(out + 16), p.row_bytes, pair.rows[1], c, p.cols, maps, target);
       }
       const auto take_up = [&](int64_t group) {
         float(&tiles)[4][256] = sums.tiles[(out - out_begin) / 32][group / 2];

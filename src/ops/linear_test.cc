@@ -246,6 +246,15 @@ std::vector<Case> cases() {
                         .gather = rows == 16});
       }
     }
+    for (const int64_t rows : {1, 20}) {
+      list.push_back({.dtype = DType::kF8E4M3,
+                      .rows = rows,
+                      .outputs = 256,
+                      .cols = 640,
+                      .block_rows = 128,
+                      .block_cols = 256,
+                      .scale_dtype = scale_dtype});
+    }
     for (const auto& [block_rows, block_cols] :
          {std::pair<int32_t, int32_t>{1, 128}, {64, 64}, {32, 32}, {16, 48}, {3, 7}, {1, 100000}, {128, 256}}) {
       list.push_back({.dtype = DType::kF8E4M3,
@@ -460,18 +469,27 @@ TEST_P(Linear, EveryCodeOfE4m3IsExact) {
   }
 }
 
+// By few rows and many, in steps of whole tiles and in others; both codes of e4m3.
 TEST_P(Linear, NotANumberStaysOne) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kF16, DType::kF32}) {
-    Operands operands({.dtype = dtype, .rows = 2, .outputs = 20, .cols = 200});
-    const size_t element = dtype_bytes(dtype, 1);
-    // All ones is NaN in each of these; 0x7f as well in e4m3.
-    std::memset(operands.weight.data() + 3 * operands.row_bytes + 77 * static_cast<int64_t>(element), 0xff, element);
-    if (dtype == DType::kF8E4M3) operands.weight[static_cast<size_t>(3 * operands.row_bytes + 77)] = std::byte{0x7f};
-    run(operands);
-    for (int64_t r = 0; r < 2; ++r) {
-      for (int64_t o = 0; o < 20; ++o) {
-        EXPECT_EQ(std::isnan(operands.y[static_cast<size_t>(r * operands.y_stride + o)]), o == 3)
-            << to_string(dtype) << " output " << o;
+    for (const int64_t rows : {1, 20, 40}) {
+      for (const int64_t cols : {200, 256}) {
+        Operands operands({.dtype = dtype, .rows = rows, .outputs = 40, .cols = cols});
+        const size_t element = dtype_bytes(dtype, 1);
+        const auto at = [&](int64_t o, int64_t k) {
+          return operands.weight.data() + o * operands.row_bytes + k * static_cast<int64_t>(element);
+        };
+        // All ones is NaN in each of these; 0x7f as well in e4m3.
+        std::memset(at(3, 77), 0xff, element);
+        std::memset(at(17, 140), 0xff, element);
+        if (dtype == DType::kF8E4M3) *at(3, 77) = std::byte{0x7f};
+        run(operands);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t o = 0; o < 40; ++o) {
+            EXPECT_EQ(std::isnan(operands.y[static_cast<size_t>(r * operands.y_stride + o)]), o == 3 || o == 17)
+                << to_string(dtype) << " output " << o << ", " << rows << " rows, " << cols << " columns";
+          }
+        }
       }
     }
   }
