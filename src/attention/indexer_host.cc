@@ -123,8 +123,7 @@ class IndexSelect {
     if (count > 0) {
       const int32_t* blocks = table(t);
       for (int32_t i = 0; i < count; ++i) {
-        const int32_t position = positions(t)[i];
-        slots[i] = blocks[position / p_.step.block_size] * p_.step.block_size + position % p_.step.block_size;
+        slots[i] = static_cast<int32_t>(p_.step.slot_of(blocks, positions(t)[i]));
       }
     }
     std::fill(positions(t) + count, positions(t) + p_.top_k, -1);
@@ -203,9 +202,9 @@ class IndexSelect {
     const int32_t block_size = p_.step.block_size;
     const int32_t dim = p_.dim;
     for (int32_t j = 0; j < count; ++j) {
-      const int32_t position = tile + j;
-      const int32_t offset = position % block_size;
-      const std::byte* block = p_.cache.get() + blocks[position / block_size] * p_.block_bytes;
+      const int32_t place = tile + j + p_.step.key_offset;
+      const int32_t offset = place % block_size;
+      const std::byte* block = p_.cache.get() + blocks[place / block_size] * p_.block_bytes;
       float* row = w.rows + int64_t{j} * dim;
       switch (p_.layout) {
         case IndexKeyLayout::kF32:

@@ -163,12 +163,9 @@ class Decode {
       for (int32_t j = begin; j < end; ++j) rows[j - begin] = data + slots[j] * p_.cache.row_bytes;
       return;
     }
-    const int32_t block_size = p_.step.block_size;
     const int32_t* table =
         p_.step.block_table.get() + int64_t{p_.step.token_request[range.token]} * p_.step.block_table_stride;
-    for (int32_t j = begin; j < end; ++j) {
-      rows[j - begin] = data + (int64_t{table[j / block_size]} * block_size + j % block_size) * p_.cache.row_bytes;
-    }
+    for (int32_t j = begin; j < end; ++j) rows[j - begin] = data + p_.step.slot_of(table, j) * p_.cache.row_bytes;
   }
 
   void compute_range(int32_t index, int32_t first_head, int32_t last_head, int worker) {

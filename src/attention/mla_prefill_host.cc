@@ -183,13 +183,10 @@ class Prefill {
 
   // Decodes and expands the keys [base, base + count) of a request.
   void load_keys(int32_t request, int32_t base, int32_t count) {
-    const int32_t block_size = p_.step.block_size;
     const int32_t* table = p_.step.block_table.get() + int64_t{request} * p_.step.block_table_stride;
     const std::byte* rows[kExpandTile] = {};
     for (int32_t j = 0; j < count; ++j) {
-      const int32_t position = base + j;
-      const int64_t slot = int64_t{table[position / block_size]} * block_size + position % block_size;
-      rows[j] = p_.cache.data.get() + slot * p_.cache.row_bytes;
+      rows[j] = p_.cache.data.get() + p_.step.slot_of(table, base + j) * p_.cache.row_bytes;
     }
     host_math::decode_latent_rows(p_.cache.layout, rows, count, p_.cache.kv_lora_rank, rope_, s_.latents,
                                   p_.cache.kv_lora_rank, s_.rope, rope_);

@@ -2,6 +2,7 @@
 // invariants.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -32,6 +33,11 @@ struct EngineStats {
   int64_t prompt_tokens_cached = 0;  // of these, found by the prefix index
   int64_t tokens_run = 0;
   int64_t tokens_out = 0;
+  // By place in a draft, up to kCountedDrafts: drafts that were checked (all before them were right, and no end came
+  // first), and those that were right.
+  static constexpr int32_t kCountedDrafts = 16;
+  std::array<int64_t, kCountedDrafts> drafts_checked{};
+  std::array<int64_t, kCountedDrafts> drafts_accepted{};
 };
 
 struct EngineState {

@@ -11,14 +11,14 @@ namespace lantern {
 //   2. copies, which may read blocks that the same step then writes;
 //   3. table_entries;
 //   4. the rows. A prefilling row runs its prompt_tokens from position begin_upper on; a decode runs the slot's last
-//   token
-//      and the slot's drafts from the slot's own length on, which is at most begin_upper. Fewer drafts in the slot than
-//      the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more, adds them
-//      to the slot, and the slot's length grows by as many (by query_len where it prefills).
+//      token and the slot's drafts from the slot's own length on, which is at most begin_upper. Fewer drafts in the
+//      slot than the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more,
+//      adds them to the slot, and the slot's length grows by as many (by query_len where it prefills).
 //   5. draft_passes drafts for every slot that sampled.
-// A step may write the caches at positions below seq_len_upper() + draft_passes of its rows; where the block table has
-// the null block, it writes nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays
-// within these bounds all the same.
+// A step may write the caches at positions below seq_len_upper() + max(draft_passes, 1) of its rows (from its last
+// token a row makes the MTP layer's entry of the token behind it); where the block table has the null block, it writes
+// nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays within these bounds all
+// the same.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -110,6 +110,7 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
                  fmt::format("--indexer recent: {} has no indexer to replace", to_string(config.architecture)));
   }
   model_options.index_hadamard = options.index_hadamard;
+  model_options.mla_form = options.mla_form;
   StepLimits& limits = model_options.limits;
   limits.max_requests = 1;
   limits.max_query_len = 1;

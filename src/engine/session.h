@@ -26,6 +26,7 @@ struct SessionOptions {
   bool strict_config = false;
   std::string indexer = "model";  // model, or recent: the control experiment that takes the last index_topk keys
   bool index_hadamard = false;
+  MlaForm mla_form = MlaForm::kAuto;
 };
 inline constexpr int32_t kDefaultMaxModelLen = 32768;
 

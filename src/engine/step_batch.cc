@@ -54,6 +54,7 @@ StepBatch::StepBatch(const EngineSettings& settings) {
   rows.reserve(requests(settings));
   query_start_loc.reserve(requests(settings) + 1);
   prompt_tokens.reserve(static_cast<size_t>(settings.limits.max_tokens));
+  next_tokens.reserve(requests(settings));
 }
 
 void StepBatch::clear() {
@@ -63,6 +64,7 @@ void StepBatch::clear() {
   rows.clear();
   query_start_loc.clear();
   prompt_tokens.clear();
+  next_tokens.clear();
   num_decodes = 0;
   num_decode_tokens = 0;
   num_tokens = 0;

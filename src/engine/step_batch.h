@@ -88,6 +88,7 @@ struct StepBatch {
   std::vector<StepRow> rows;
   std::vector<int32_t> query_start_loc;  // [rows + 1]
   std::vector<int32_t> prompt_tokens;    // [num_tokens - num_decode_tokens]: those of the prefilling rows, in order
+  std::vector<int32_t> next_tokens;      // [rows - num_decodes]: the known token behind each, -1: it samples it
   int32_t num_decodes = 0;
   int32_t num_decode_tokens = 0;
   int32_t num_tokens = 0;

@@ -88,6 +88,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
     const auto tokens = std::span<const int32_t>(sequence.tokens)
                             .subspan(static_cast<size_t>(row.begin_upper), static_cast<size_t>(row.query_len));
     batch_.prompt_tokens.insert(batch_.prompt_tokens.end(), tokens.begin(), tokens.end());
+    batch_.next_tokens.push_back(row.samples ? -1 : sequence.tokens[static_cast<size_t>(row.seq_len_upper())]);
   } else {
     batch_.num_decode_tokens += row.query_len;
   }
@@ -193,6 +194,12 @@ void StepTransaction::accept_tokens(EngineState& state, const StepRow& row, std:
     added = verdict.kept;
   }
   state.stats.tokens_out += added;
+  // The sample at place k tells of draft k; what comes behind the end of a text says nothing.
+  const int32_t told = row.prefilling ? 0 : std::min({row.num_drafts(), added, EngineStats::kCountedDrafts});
+  for (int32_t k = 0; k < told; ++k) {
+    ++state.stats.drafts_checked[static_cast<size_t>(k)];
+    if (k + 1 < count) ++state.stats.drafts_accepted[static_cast<size_t>(k)];
+  }
   // All but the last token have been run.
   if (!row.prefilling) sequence.num_computed = std::max(sequence.num_computed, sequence.num_tokens() - 1);
   publish_blocks(state, row.sequence);

@@ -86,6 +86,7 @@ Status read_sizes(ConfigFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.boolean_or("tie_word_embeddings", false));
   ASSIGN_OR_RETURN(const std::string_view mtp_name, fields.spelling({"num_nextn_predict_layers", "num_mtp_layers"}));
   ASSIGN_OR_RETURN(config.num_mtp_layers, fields.integer_or(mtp_name, 0, kMaxMtpLayers, 0));
+  config.mtp_chains_normed = defaults.mtp_chains_normed;
   return {};
 }
 

@@ -79,6 +79,9 @@ struct ModelConfig {
   std::vector<SelectionSource> selection;  // [num_layers + num_mtp_layers]
 
   int32_t num_mtp_layers = 0;  // num_nextn_predict_layers; the MTP layer's id is num_layers
+  // What the MTP layer is fed with when it is applied again: its output after the norm of its head (GLM), or before it
+  // (DeepSeek).
+  bool mtp_chains_normed = false;
   QuantizationConfig quantization;
 
   std::vector<int32_t> eos_token_ids;

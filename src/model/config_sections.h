@@ -41,6 +41,7 @@ struct ArchitectureDefaults {
   int32_t topk_groups;
   int32_t first_k_dense_replace;
   int32_t num_shared_experts;
+  bool mtp_chains_normed;
 };
 const ArchitectureDefaults& architecture_defaults(Architecture architecture);
 std::span<const ArchitectureDefaults> all_architectures();

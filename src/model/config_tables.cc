@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::array kArchitectures{
     ArchitectureDefaults{Architecture::kDeepseekV2, "DeepseekV2ForCausalLM", "deepseek_v2", false, RopePairing::kHalves,
-                         RouterScoring::kSoftmax, 1e-6, 1.0, false, 1, 1, 0, 2},
+                         RouterScoring::kSoftmax, 1e-6, 1.0, false, 1, 1, 0, 2, false},
     ArchitectureDefaults{Architecture::kDeepseekV3, "DeepseekV3ForCausalLM", "deepseek_v3", false, RopePairing::kHalves,
-                         RouterScoring::kSigmoid, 1e-6, 2.5, true, 8, 4, 3, 1},
+                         RouterScoring::kSigmoid, 1e-6, 2.5, true, 8, 4, 3, 1, false},
     ArchitectureDefaults{Architecture::kDeepseekV32, "DeepseekV32ForCausalLM", "deepseek_v32", true,
-                         RopePairing::kHalves, RouterScoring::kSigmoid, 1e-6, 2.5, true, 8, 4, 3, 1},
+                         RopePairing::kHalves, RouterScoring::kSigmoid, 1e-6, 2.5, true, 8, 4, 3, 1, false},
     ArchitectureDefaults{Architecture::kGlm4MoeLite, "Glm4MoeLiteForCausalLM", "glm4_moe_lite", false,
-                         RopePairing::kHalves, RouterScoring::kSigmoid, 1e-5, 1.8, true, 1, 1, 1, 1},
+                         RopePairing::kHalves, RouterScoring::kSigmoid, 1e-5, 1.8, true, 1, 1, 1, 1, true},
     ArchitectureDefaults{Architecture::kGlmMoeDsa, "GlmMoeDsaForCausalLM", "glm_moe_dsa", true,
-                         RopePairing::kInterleaved, RouterScoring::kSigmoid, 1e-5, 2.5, true, 1, 1, 3, 1},
+                         RopePairing::kInterleaved, RouterScoring::kSigmoid, 1e-5, 2.5, true, 1, 1, 3, 1, true},
 };
 
 // The values with which a field changes nothing; null and absent are always among them.

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "attention/block_copy.h"
+
 namespace lantern {
 Result<KvCacheLayouts> parse_kv_cache_dtype(std::string_view name, const ModelConfig& config) {
   if (name == "auto" || name == "bf16") return KvCacheLayouts{LatentLayout::kBf16, IndexKeyLayout::kFp8};
@@ -68,6 +70,19 @@ LatentCacheView KvCache::latent(int32_t layer) const {
 DevPtr<std::byte> KvCache::index_data(int32_t layer) const {
   const auto& buffer = index_[static_cast<size_t>(layer)];
   return buffer == nullptr ? DevPtr<std::byte>() : DevPtr<std::byte>(buffer->fixed());
+}
+
+void KvCache::copy_blocks(Stream& stream, DevPtr<const int32_t> pairs, int32_t count) const {
+  for (const auto& latent : latent_) {
+    lantern::copy_blocks(
+        stream,
+        {.cache = latent->fixed(), .block_bytes = latent_row_bytes_ * block_size_, .pairs = pairs, .count = count});
+  }
+  for (const auto& index : index_) {
+    if (index == nullptr) continue;
+    lantern::copy_blocks(stream,
+                         {.cache = index->fixed(), .block_bytes = index_block_bytes_, .pairs = pairs, .count = count});
+  }
 }
 
 DevPtr<const std::byte> KvCache::index_view(int32_t layer) const {

@@ -9,6 +9,7 @@
 #include "attention/cache_layout.h"
 #include "attention/mla.h"
 #include "device/persistent_buffer.h"
+#include "device/stream.h"
 #include "model/config.h"
 
 namespace lantern {
@@ -43,6 +44,10 @@ class KvCache {
   DevPtr<std::byte> index_data(int32_t layer) const;
   DevPtr<const std::byte> index_view(int32_t layer) const;
   int64_t index_block_bytes() const { return index_block_bytes_; }
+
+  // All rows of block pairs[2 i] go to block pairs[2 i + 1], in every cache, for i < count. No block may be the target
+  // of one pair and named by another. `pairs` is [2 * count] in device memory.
+  void copy_blocks(Stream& stream, DevPtr<const int32_t> pairs, int32_t count) const;
 
  private:
   KvCache() = default;

@@ -109,8 +109,9 @@ void LayerRun::attention(int32_t id, const AttentionWeights& w) const {
   if (config_.computes_selection(id)) {
     select(id, w.indexer);
   }
-  if (step_.decode_tokens > 0) decode_attention(id, w);
-  if (step_.decode_tokens < step_.tokens) prefill_attention(id, w);
+  const int32_t absorbed = options_.mla_form == MlaForm::kAbsorbed ? step_.tokens : step_.decode_tokens;
+  if (absorbed > 0) absorbed_attention(id, w, absorbed);
+  if (absorbed < step_.tokens) expanded_attention(id, w, absorbed);
   project(w.o_proj, a_.attention, a_.delta);
 }
 
@@ -246,8 +247,7 @@ SelectionView LayerRun::selection(int32_t id, int32_t first_token, int32_t token
           .top_k = config_.index_topk};
 }
 
-void LayerRun::decode_attention(int32_t id, const AttentionWeights& w) const {
-  const int32_t tokens = step_.decode_tokens;
+void LayerRun::absorbed_attention(int32_t id, const AttentionWeights& w, int32_t tokens) const {
   const int64_t token_stride = int64_t{config_.num_heads} * config_.qk_head_dim();
   const KvUpProjection kv_b = kv_up_projection(w.kv_b_proj, config_);
   absorb_query(stream_, {.q = a_.q,
@@ -273,8 +273,7 @@ void LayerRun::decode_attention(int32_t id, const AttentionWeights& w) const {
   project_value(stream_, {.out_latent = a_.out_latent, .kv_b = kv_b, .out = a_.attention, .tokens = tokens});
 }
 
-void LayerRun::prefill_attention(int32_t id, const AttentionWeights& w) const {
-  const int32_t first = step_.decode_tokens;
+void LayerRun::expanded_attention(int32_t id, const AttentionWeights& w, int32_t first) const {
   const int32_t tokens = step_.tokens - first;
   const int64_t token_stride = int64_t{config_.num_heads} * config_.qk_head_dim();
   const int64_t out_stride = int64_t{config_.num_heads} * config_.v_head_dim;

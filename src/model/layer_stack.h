@@ -36,8 +36,9 @@ class LayerRun {
   void queries(const AttentionWeights& weights) const;
   void latents(int32_t id, const AttentionWeights& weights) const;
   void select(int32_t id, const IndexerWeights& weights) const;
-  void decode_attention(int32_t id, const AttentionWeights& weights) const;
-  void prefill_attention(int32_t id, const AttentionWeights& weights) const;
+  // The first `tokens` of the step in the absorbed form; those from `first` on in the expanded one.
+  void absorbed_attention(int32_t id, const AttentionWeights& weights, int32_t tokens) const;
+  void expanded_attention(int32_t id, const AttentionWeights& weights, int32_t first) const;
   void feed_forward(int32_t id, const LayerWeights& weights) const;
   SelectionView selection(int32_t id, int32_t first_token, int32_t tokens) const;
 

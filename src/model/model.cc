@@ -73,7 +73,7 @@ void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) co
 }
 
 void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
-                        const StepObserver* observer) const {
+                        DevPtr<const float> hidden_states, const StepObserver* observer) const {
   CHECK(has_mtp(), "the checkpoint holds no multi-token-prediction layer");
   check_step(options_, step);
   const Activations& a = activations_;
@@ -93,7 +93,7 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
                     .rows = step.tokens,
                     .cols = hidden,
                     .eps = config_.rms_norm_eps});
-  rms_norm(stream, {.x = a.hidden,
+  rms_norm(stream, {.x = hidden_states,
                     .x_stride = hidden,
                     .weight = w.hnorm,
                     .y = a.mtp_input.sub(hidden, a.mtp_input.size() - hidden),
@@ -116,6 +116,10 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
 
 void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
   run_head(stream, weights().mtp.front().head, rows, count);
+}
+
+DevPtr<const float> Model::mtp_hidden() const {
+  return Fixed<const float>(config_.mtp_chains_normed ? activations_.hidden : activations_.residual);
 }
 
 void Model::run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count) const {

@@ -16,10 +16,15 @@
 
 namespace lantern {
 
+// The form of attention (attention/mla.h). With kAbsorbed a position's result does not depend on whether it ran in a
+// prompt or in a decode, bit by bit; kAuto expands the latents for prompts, which is faster there.
+enum class MlaForm : uint8_t { kAuto, kAbsorbed };
+
 struct ModelOptions {
   KvCacheLayouts layouts;
   StepLimits limits;        // bounds of every step; block geometry of the caches
   int32_t sample_rows = 1;  // rows of logits() at once
+  MlaForm mla_form = MlaForm::kAuto;
   IndexSelectParams::Mode index_mode = IndexSelectParams::Mode::kScore;
   bool index_hadamard = false;  // rotate index queries and keys by a Hadamard matrix before FP8 rounding
 };
@@ -41,6 +46,7 @@ class Model {
   const ModelWeights& weights() const { return weights_->weights(); }
   const ModelOptions& options() const { return options_; }
   KvCache& cache() { return *cache_; }
+  const KvCache& cache() const { return *cache_; }
   const Activations& activations() const { return activations_; }
 
   // Runs all layers over the step's tokens. `token_ids` is [step.tokens]. Writes the caches and activations().hidden.
@@ -51,12 +57,17 @@ class Model {
   void logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
 
   bool has_mtp() const { return !weights().mtp.empty(); }
-  // One multi-token-prediction pass: for each token the hidden state at position i (activations().hidden, read and then
-  // replaced by this layer's own normed output) and token i + 1 (`next_token_ids`). Afterwards logits of mtp_logits()
-  // predict token i + 2, and another pass drafts one token further. Uses cache layer num_layers.
+  // One multi-token-prediction pass: for each token the hidden state at position i (`hidden` [step.tokens,
+  // hidden_size]) and token i + 1 (`next_token_ids` [step.tokens]). Afterwards logits of mtp_logits() predict token i +
+  // 2, and another pass, fed with mtp_hidden(), drafts one token further. Uses cache layer num_layers; where its
+  // entries lie is up to step.slot_mapping and step.key_offset. The first pass after forward() is fed with
+  // activations().hidden.
   void mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
-                   const StepObserver* observer = nullptr) const;
+                   DevPtr<const float> hidden, const StepObserver* observer = nullptr) const;
   void mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
+  // [tokens, hidden_size] of the last mtp_forward(): what it is fed with when it is applied again, the layer's output
+  // before or after its head's norm as the family has it (ModelConfig::mtp_chains_normed).
+  DevPtr<const float> mtp_hidden() const;
 
  private:
   Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,

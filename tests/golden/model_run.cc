@@ -127,7 +127,8 @@ Result<std::unique_ptr<ModelRun>> ModelRun::create(Device& device, ModelConfig c
   return std::unique_ptr<ModelRun>(new ModelRun(device, std::move(model)));
 }
 
-StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding) {
+StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding,
+                         int32_t key_offset) {
   token_ids_.clear();
   token_request_.clear();
   token_context_len_.clear();
@@ -136,14 +137,14 @@ StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t
   StepView view;
   for (size_t request = 0; request < step.size(); ++request) {
     const Piece& piece = step[request];
-    for (int32_t b = 0; b * kBlockSize < piece.begin + piece.count; ++b) {
+    for (int32_t b = 0; b * kBlockSize < piece.begin + piece.count + key_offset; ++b) {
       block_table_[request * kBlocksPerSequence + static_cast<size_t>(b)] = physical_block(piece.sequence, b);
     }
     for (int32_t t = piece.begin; t < piece.begin + piece.count; ++t) {
       token_ids_.push_back(tokens[static_cast<size_t>(piece.sequence)][static_cast<size_t>(t)]);
       token_request_.push_back(static_cast<int32_t>(request));
       token_context_len_.push_back(t + 1);
-      slot_mapping_.push_back(slot_of(piece.sequence, t));
+      slot_mapping_.push_back(slot_of(piece.sequence, t + key_offset));
     }
     view.tokens += piece.count;
     if (piece.absorbed) view.decode_tokens += piece.count;
@@ -159,6 +160,7 @@ StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t
   view.requests = static_cast<int32_t>(step.size());
   view.block_size = kBlockSize;
   view.block_table_stride = kBlocksPerSequence;
+  view.key_offset = key_offset;
   view.token_request = borrowed(token_request_);
   view.token_context_len = borrowed(token_context_len_);
   view.slot_mapping = borrowed(slot_mapping_);
@@ -249,7 +251,7 @@ std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden
   std::vector<SequenceCapture> captures(next_tokens.size());
   for (SequenceCapture& capture : captures) capture.layers.resize(1);
   for (const Step& step : steps) {
-    const StepView view = stage(step, next_tokens);
+    const StepView view = stage(step, next_tokens, 0, 1);
     float* input = model_->activations().hidden.data();
     for (const Piece& piece : step) {
       const Matrix& source = hidden[static_cast<size_t>(piece.sequence)];
@@ -258,7 +260,8 @@ std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden
       input += values;
     }
     const StepObserver watch = observer(step, model_->config().num_layers, captures);
-    model_->mtp_forward(stream_, view, borrowed(token_ids_), &watch);
+    const Fixed<const float> fed(model_->activations().hidden);
+    model_->mtp_forward(stream_, view, borrowed(token_ids_), fed, &watch);
     capture_step(step, true, captures);
   }
   return captures;

@@ -73,8 +73,8 @@ class ModelRun {
   // `padding`: so many padded tokens (request -1, context 0, slot -1) end every step, as in a bucket that is not full.
   std::vector<SequenceCapture> run(const std::vector<std::vector<int32_t>>& tokens, const std::vector<Step>& steps,
                                    int32_t padding = 0);
-  // The MTP layer over whole sequences: entry i of sequence s from hidden[s] row i and next_tokens[s][i]. Logits and,
-  // as layers[0], what its layer did.
+  // The MTP layer over whole sequences: entry i of sequence s from hidden[s] row i and next_tokens[s][i], stored at
+  // slot i + 1. Logits and, as layers[0], what its layer did.
   std::vector<SequenceCapture> run_mtp(const std::vector<Matrix>& hidden,
                                        const std::vector<std::vector<int32_t>>& next_tokens,
                                        const std::vector<Step>& steps);
@@ -86,7 +86,8 @@ class ModelRun {
  private:
   ModelRun(Device& device, std::unique_ptr<Model> model);
   // Fills the step's host arrays and returns a view of them, valid until the next call.
-  StepView stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding = 0);
+  StepView stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding = 0,
+                 int32_t key_offset = 0);
   void capture_step(const Step& step, bool mtp, std::vector<SequenceCapture>& captures);
   StepObserver observer(const Step& step, int32_t first_layer, std::vector<SequenceCapture>& captures);
 

@@ -30,6 +30,16 @@ Status StepInputs::create(Device& device, const StepPlanConfig& config) {
   });
 }
 
+StepInputs::Writable StepInputs::writable(int32_t group) const {
+  return {.num_requests = num_requests_,
+          .num_tokens = num_tokens_,
+          .query_start_loc = query_start_loc_,
+          .seq_lens = seq_lens_,
+          .prefilling = prefilling_,
+          .block_table = block_tables_[static_cast<size_t>(group)],
+          .block_table_stride = block_table_stride(group)};
+}
+
 void StepInputs::write(Device& device, const Batch& batch) const {
   CHECK(batch.num_requests >= 0 && batch.num_requests < query_start_loc_.size(),
         "a batch of {} requests was written into buffers for {}", batch.num_requests, query_start_loc_.size() - 1);

@@ -43,6 +43,13 @@ class StepInputs {
   Fixed<const int32_t> prefilling() const { return prefilling_; }
   Fixed<const int32_t> accepted() const { return accepted_; }  // empty without drafts
   Fixed<const int32_t> block_table(int32_t group) const { return block_tables_[static_cast<size_t>(group)]; }
+  // For kernels that fill them in on the device.
+  struct Writable {
+    DevPtr<int32_t> num_requests, num_tokens, query_start_loc, seq_lens, prefilling;
+    DevPtr<int32_t> block_table;  // of one group
+    int32_t block_table_stride = 0;
+  };
+  Writable writable(int32_t group) const;
   int32_t block_table_stride(int32_t group) const { return strides_[static_cast<size_t>(group)]; }
 
  private:

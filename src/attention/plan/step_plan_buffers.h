@@ -26,6 +26,7 @@ class StepPlanBuffers {
   StepView view(const StepInputs& inputs, const BucketShape& bucket, int32_t decode_tokens, int32_t group = 0) const;
   // How many faults the last plan reported: copied from the device, so ask only where outputs are read anyway.
   int32_t num_errors(Device& device) const;
+  Fixed<const int32_t> counts() const { return counts_; }  // [kNumCounts]
   const StepPlanConfig& config() const { return config_; }
   // Every pointer and the configuration; no bucket, no inputs.
   const StepPlanParams& outputs() const { return outputs_; }

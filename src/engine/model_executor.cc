@@ -1,0 +1,363 @@
+#include "engine/model_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "attention/plan/step_inputs.h"
+#include "attention/plan/step_plan_buffers.h"
+#include "base/check.h"
+#include "engine/slot_state.h"
+#include "engine/step_kernels.h"
+#include "engine/step_upload.h"
+#include "ops/embedding.h"
+#include "ops/sampling.h"
+
+namespace lantern {
+namespace {
+
+// Rows of logits that exist at a time: float32 logits of every row of a large batch would take gigabytes.
+constexpr int64_t kMostLogitsRows = 64;
+
+template <class T>
+using Buffer = std::unique_ptr<PersistentBuffer<T>>;
+
+template <class T>
+Status make_buffer(Device& device, const char* owner, int64_t capacity, Buffer<T>& buffer) {
+  ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
+  return {};
+}
+
+class ModelExecutor final : public Executor {
+ public:
+  ModelExecutor(Device& device, Model& model, const EngineSettings& settings, const ModelExecutorOptions& options)
+      : device_(device), model_(model), settings_(settings), options_(options), stream_(device) {}
+
+  Status create();
+
+  Status submit(const StepBatch& batch) override;
+  bool ready() const override { return num_in_flight_ > 0; }
+  Status wait(StepResults& results) override;
+
+ private:
+  static constexpr int32_t kMaxSteps = 2;
+
+  // The launch shape of a step.
+  struct Shape {
+    BucketShape bucket;
+    int32_t decode_tokens = 0;
+    int32_t sample_rows = 0;   // rows of logits
+    int32_t num_sampling = 0;  // rows of the step that sample
+    int32_t draft_passes = 0;
+  };
+  // Host memory of a step in flight.
+  struct InFlight {
+    explicit InFlight(const EngineSettings& settings) : upload(settings) {}
+    StepUpload upload;
+    std::vector<int32_t> outcome;  // as StepOutcome lies on the device
+    int32_t num_rows = 0;
+  };
+
+  bool drafts() const { return settings_.max_drafts() > 0 && model_.has_mtp(); }
+  Shape shape_of(const StepBatch& batch, const UploadHeader& header) const;
+  // Everything from step inputs to the outcome.
+  void run(const Shape& shape);
+  void sample_rows(const Shape& shape);
+  void draft(const Shape& shape, const StepView& view);
+  void sample_drafts(const Shape& shape, const DevPtr<const int32_t>& rows);
+  SampleParams sample_params(int64_t begin, int64_t rows) const;
+
+  Device& device_;
+  Model& model_;
+  EngineSettings settings_;
+  ModelExecutorOptions options_;
+  Stream stream_;
+
+  StepInputs inputs_;
+  StepPlanBuffers plan_;
+  SlotState slots_;
+  Buffer<int32_t> upload_;
+  plan::IntArena arena_;
+  Fixed<int32_t> token_ids_, sample_token_rows_, samples_, finite_, draft_rows_, drafts_, row_numbers_;
+  Fixed<int32_t> mtp_request_, mtp_context_len_, mtp_slot_mapping_, mtp_next_tokens_;
+  plan::IntArena outcome_arena_;
+  StepOutcome outcome_;
+  int64_t num_tokens_at_ = 0, status_at_ = 0, faults_at_ = 0;  // words of the outcome
+  Buffer<SamplingSettings> row_settings_, greedy_;
+  Buffer<int64_t> output_positions_;
+  Buffer<float> draft_hidden_;
+  Buffer<std::byte> sample_scratch_;
+
+  std::vector<InFlight> steps_;  // [kMaxSteps]
+  int32_t oldest_ = 0;
+  int32_t num_in_flight_ = 0;
+};
+
+Status ModelExecutor::create() {
+  const StepLimits& limits = settings_.limits;
+  const int64_t requests = limits.max_requests;
+  const int64_t rows = limits.max_sample_rows();
+  const int64_t logits_rows = model_.options().sample_rows;
+  StepPlanConfig config;
+  config.limits = limits;
+  config.groups = {StepPlanConfig::group_of(limits)};
+  RETURN_IF_ERROR(inputs_.create(device_, config));
+  RETURN_IF_ERROR(plan_.create(device_, config));
+  RETURN_IF_ERROR(slots_.create(device_, limits));
+  RETURN_IF_ERROR(make_buffer(device_, "step upload", StepUpload::capacity(settings_), upload_));
+  RETURN_IF_ERROR(arena_.create(device_, "step rows", [&](plan::IntArena& arena) {
+    token_ids_ = arena.take(limits.max_tokens);
+    sample_token_rows_ = arena.take(rows);
+    samples_ = arena.take(rows);
+    finite_ = arena.take(rows);
+    draft_rows_ = arena.take(requests);
+    drafts_ = arena.take(requests);
+    row_numbers_ = arena.take(requests);
+    mtp_request_ = arena.take(drafts() ? limits.max_tokens : 0);
+    mtp_context_len_ = arena.take(drafts() ? limits.max_tokens : 0);
+    mtp_slot_mapping_ = arena.take(drafts() ? limits.max_tokens : 0);
+    mtp_next_tokens_ = arena.take(drafts() ? limits.max_tokens : 0);
+  }));
+  RETURN_IF_ERROR(outcome_arena_.create(device_, "step outcome", [&](plan::IntArena& arena) {
+    outcome_.max_query_len = limits.max_query_len;
+    const Fixed<int32_t> tokens = arena.take(rows), num_tokens = arena.take(requests), status = arena.take(requests);
+    const Fixed<int32_t> faults = arena.take(1);
+    outcome_.tokens = tokens;
+    outcome_.num_tokens = num_tokens;
+    outcome_.status = status;
+    outcome_.faults = faults;
+    num_tokens_at_ = num_tokens.data() - tokens.data();
+    status_at_ = status.data() - tokens.data();
+    faults_at_ = faults.data() - tokens.data();
+  }));
+  RETURN_IF_ERROR(make_buffer(device_, "sampling settings of rows", rows, row_settings_));
+  RETURN_IF_ERROR(make_buffer(device_, "output positions", rows, output_positions_));
+  RETURN_IF_ERROR(make_buffer(device_, "greedy settings", logits_rows, greedy_));
+  RETURN_IF_ERROR(make_buffer(device_, "hidden states of drafts", drafts() ? requests * model_.config().hidden_size : 0,
+                              draft_hidden_));
+  RETURN_IF_ERROR(make_buffer(device_, "sampler scratch", sample_scratch_bytes(logits_rows, model_.config().vocab_size),
+                              sample_scratch_));
+  const std::vector<SamplingSettings> greedy(static_cast<size_t>(logits_rows), SamplingSettings{.temperature = 0.0f});
+  device_.copy_to_device(greedy_->fixed().data(), greedy.data(), greedy.size() * sizeof(SamplingSettings));
+  std::vector<int32_t> numbers(static_cast<size_t>(requests));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
+  device_.copy_to_device(row_numbers_.data(), numbers.data(), numbers.size() * sizeof(int32_t));
+
+  steps_.reserve(kMaxSteps);
+  for (int32_t i = 0; i < kMaxSteps; ++i) {
+    steps_.emplace_back(settings_).outcome.resize(static_cast<size_t>(outcome_arena_.all().size()));
+  }
+  return {};
+}
+
+Status ModelExecutor::submit(const StepBatch& batch) {
+  CHECK(num_in_flight_ < kMaxSteps, "{} steps are in flight", num_in_flight_);
+  InFlight& step = steps_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)];
+  ++num_in_flight_;
+  step.num_rows = static_cast<int32_t>(batch.rows.size());
+  step.upload.pack(batch);
+  const std::span<const int32_t> words = step.upload.words();
+  stream_.copy_to_device(upload_->fixed().data(), words.data(), words.size_bytes());
+
+  const UploadHeader& header = step.upload.header();
+  const Fixed<const int32_t> upload(upload_->fixed());
+  apply_slot_changes(stream_, {.upload = upload, .slots = slots_.arrays()});
+  if (header.copies.count > 0) {
+    model_.cache().copy_blocks(stream_, upload.sub(header.copies.begin, 2 * int64_t{header.copies.count}),
+                               header.copies.count);
+  }
+  run(shape_of(batch, header));
+  stream_.copy_to_host(step.outcome.data(), outcome_arena_.all().data(), step.outcome.size() * sizeof(int32_t));
+  return {};
+}
+
+ModelExecutor::Shape ModelExecutor::shape_of(const StepBatch& batch, const UploadHeader& header) const {
+  const int32_t prefills_sampling = static_cast<int32_t>(
+      std::ranges::count_if(batch.rows, [](const StepRow& r) { return r.prefilling && r.samples; }));
+  return {.bucket = {.tokens = batch.num_tokens,
+                     .requests = static_cast<int32_t>(batch.rows.size()),
+                     .query_width = settings_.limits.max_query_len},
+          .decode_tokens = batch.num_decode_tokens,
+          .sample_rows = batch.num_decode_tokens + prefills_sampling,
+          .num_sampling = header.sampling_rows.count,
+          .draft_passes = drafts() ? batch.draft_passes : 0};
+}
+
+void ModelExecutor::run(const Shape& shape) {
+  const Fixed<const int32_t> upload(upload_->fixed());
+  const int32_t block_size = settings_.limits.block_size;
+  build_step_inputs(stream_, {.upload = upload,
+                              .slots = slots_.arrays(),
+                              .inputs = inputs_.writable(0),
+                              .token_ids = token_ids_,
+                              .tokens = shape.bucket.tokens,
+                              .block_size = block_size});
+  const StepPlanParams plan = plan_.params(inputs_, shape.bucket);
+  plan_step(stream_, plan);
+  mask_unwritten(stream_, {.upload = upload, .slot_mapping = plan.groups[0].slot_mapping});
+  const StepView view = plan_.view(inputs_, shape.bucket, shape.decode_tokens);
+  model_.forward(stream_, view, Fixed<const int32_t>(token_ids_));
+  sample_rows(shape);
+  verify_rows(stream_, {.upload = upload,
+                        .slots = slots_.arrays(),
+                        .samples = Fixed<const int32_t>(samples_),
+                        .finite = Fixed<const int32_t>(finite_),
+                        .plan_counts = plan_.counts(),
+                        .outcome = outcome_,
+                        .synthetic_acceptance = options_.synthetic_acceptance});
+  if (drafts()) draft(shape, view);
+}
+
+// Samples of the model's logits in row `begin` of all.
+SampleParams ModelExecutor::sample_params(int64_t begin, int64_t rows) const {
+  SampleParams p;
+  p.logits = Fixed<const float>(model_.activations().logits);
+  p.settings = Fixed<const SamplingSettings>(row_settings_->fixed().sub(begin, rows));
+  p.output_positions = Fixed<const int64_t>(output_positions_->fixed().sub(begin, rows));
+  p.tokens = samples_.sub(begin, rows);
+  p.rows = rows;
+  p.vocab = model_.config().vocab_size;
+  p.scratch = sample_scratch_->fixed();
+  p.scratch_bytes = sample_scratch_->capacity();
+  return p;
+}
+
+void ModelExecutor::sample_rows(const Shape& shape) {
+  prepare_samples(stream_, {.upload = Fixed<const int32_t>(upload_->fixed()),
+                            .slots = slots_.arrays(),
+                            .token_rows = sample_token_rows_,
+                            .settings = row_settings_->fixed(),
+                            .output_positions = output_positions_->fixed(),
+                            .rows = shape.sample_rows});
+  const int32_t most = model_.options().sample_rows;
+  for (int32_t begin = 0; begin < shape.sample_rows; begin += most) {
+    const int32_t rows = std::min(most, shape.sample_rows - begin);
+    model_.logits(stream_, Fixed<const int32_t>(sample_token_rows_.sub(begin, rows)), rows);
+    check_finite(stream_, {.logits = Fixed<const float>(model_.activations().logits),
+                           .finite = finite_.sub(begin, rows),
+                           .rows = rows,
+                           .vocab = model_.config().vocab_size});
+    sample(stream_, sample_params(begin, rows));
+  }
+}
+
+void ModelExecutor::draft(const Shape& shape, const StepView& view) {
+  const Fixed<const int32_t> upload(upload_->fixed());
+  const int32_t block_size = settings_.limits.block_size;
+  const MtpInputs mtp{.token_request = mtp_request_,
+                      .token_context_len = mtp_context_len_,
+                      .slot_mapping = mtp_slot_mapping_,
+                      .next_token_ids = mtp_next_tokens_};
+  prepare_mtp(stream_, {.upload = upload,
+                        .slots = slots_.arrays(),
+                        .inputs = inputs_.writable(0),
+                        .token_ids = Fixed<const int32_t>(token_ids_),
+                        .token_request = view.token_request,
+                        .token_context_len = view.token_context_len,
+                        .outcome = outcome_,
+                        .mtp = mtp,
+                        .draft_rows = draft_rows_,
+                        .tokens = shape.bucket.tokens,
+                        .num_sampling = shape.num_sampling,
+                        .block_size = block_size});
+  StepView mtp_view = view;
+  mtp_view.key_offset = 1;
+  mtp_view.token_request = Fixed<const int32_t>(mtp_request_);
+  mtp_view.token_context_len = Fixed<const int32_t>(mtp_context_len_);
+  mtp_view.slot_mapping = Fixed<const int32_t>(mtp_slot_mapping_);
+  const DevPtr<const int32_t> next_tokens = Fixed<const int32_t>(mtp_next_tokens_);
+  model_.mtp_forward(stream_, mtp_view, next_tokens, Fixed<const float>(model_.activations().hidden));
+  if (shape.num_sampling == 0) return;
+
+  // From here on one token for each sampling row.
+  mtp_view.tokens = mtp_view.decode_tokens = shape.num_sampling;
+  for (int32_t pass = 1; pass <= shape.draft_passes; ++pass) {
+    sample_drafts(shape, Fixed<const int32_t>(pass == 1 ? draft_rows_ : row_numbers_));
+    advance_drafts(stream_, {.upload = upload,
+                             .slots = slots_.arrays(),
+                             .inputs = inputs_.writable(0),
+                             .outcome = outcome_,
+                             .drafts = Fixed<const int32_t>(drafts_),
+                             .mtp = mtp,
+                             .num_sampling = shape.num_sampling,
+                             .pass = pass,
+                             .block_size = block_size});
+    if (pass == shape.draft_passes) break;
+    DevPtr<const float> hidden = model_.mtp_hidden();
+    if (pass == 1) {
+      gather_rows(stream_, {.x = hidden,
+                            .x_stride = model_.config().hidden_size,
+                            .rows = Fixed<const int32_t>(draft_rows_),
+                            .y = draft_hidden_->fixed(),
+                            .count = shape.num_sampling,
+                            .cols = model_.config().hidden_size});
+      hidden = Fixed<const float>(draft_hidden_->fixed());
+    }
+    model_.mtp_forward(stream_, mtp_view, next_tokens, hidden);
+  }
+}
+
+// The most likely token behind each of the MTP layer's `rows`.
+void ModelExecutor::sample_drafts(const Shape& shape, const DevPtr<const int32_t>& all_rows) {
+  const int32_t most = model_.options().sample_rows;
+  const Fixed<const int32_t> numbers = borrow_fixed(all_rows.get(), int64_t{shape.num_sampling});
+  for (int32_t begin = 0; begin < shape.num_sampling; begin += most) {
+    const int32_t rows = std::min(most, shape.num_sampling - begin);
+    model_.mtp_logits(stream_, numbers.sub(begin, rows), rows);
+    SampleParams p = sample_params(0, rows);
+    p.settings = Fixed<const SamplingSettings>(greedy_->fixed());
+    p.tokens = drafts_.sub(begin, rows);
+    sample(stream_, p);
+  }
+}
+
+Status ModelExecutor::wait(StepResults& results) {
+  CHECK(num_in_flight_ > 0, "no step is in flight");
+  stream_.synchronize();
+  const InFlight& step = steps_[static_cast<size_t>(oldest_)];
+  const auto outcome = std::span<const int32_t>(step.outcome);
+  // What the host sent contradicts itself: a broken invariant.
+  const int32_t faults = outcome[static_cast<size_t>(faults_at_)];
+  CHECK(faults == 0, "the step plan found {} faults in a step of {} rows", faults, step.num_rows);
+  const auto rows = static_cast<size_t>(step.num_rows);
+  std::ranges::copy(outcome.first(rows * static_cast<size_t>(outcome_.max_query_len)), results.tokens.begin());
+  std::ranges::copy(outcome.subspan(static_cast<size_t>(num_tokens_at_), rows), results.num_tokens.begin());
+  std::ranges::transform(outcome.subspan(static_cast<size_t>(status_at_), rows), results.status.begin(),
+                         [](int32_t status) { return static_cast<RowStatus>(status); });
+  oldest_ = (oldest_ + 1) % kMaxSteps;
+  --num_in_flight_;
+  return {};
+}
+
+}  // namespace
+
+ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayouts& layouts) {
+  ModelOptions options;
+  options.layouts = layouts;
+  options.limits = settings.limits;
+  options.sample_rows = static_cast<int32_t>(std::min(settings.limits.max_sample_rows(), kMostLogitsRows));
+  return options;
+}
+
+Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
+                                                      const ModelExecutorOptions& options) {
+  const StepLimits& own = model.options().limits;
+  const StepLimits& limits = settings.limits;
+  if (own.max_tokens < limits.max_tokens || own.max_requests < limits.max_requests ||
+      own.num_blocks < limits.num_blocks || own.block_size != limits.block_size ||
+      own.max_model_len < limits.max_model_len) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "the engine's limits are not those that the model was made with; make both from the same settings");
+  }
+  if (!(options.synthetic_acceptance <= 1)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("synthetic_acceptance is {}; it is a chance from 0 to 1", options.synthetic_acceptance));
+  }
+  auto executor = std::make_unique<ModelExecutor>(device, model, settings, options);
+  RETURN_IF_ERROR(executor->create());
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace lantern

@@ -1,0 +1,130 @@
+// The small kernels between the operators of a step: they turn what the host sent and what slots hold into the inputs
+// of the plan, the sampler and the MTP layer, and put the outcome back into the slots. Counts and lengths are read from
+// device memory; launch shapes are those of the bucket.
+//
+// A row of a step is a request of the plan. The upload is that of step_upload.h; its header says how many rows there
+// are. Padded tokens get id -1, request -1, context length 0 and slot -1; padded rows of logits name row -1.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/plan/step_inputs.h"
+#include "device/stream.h"
+#include "engine/slot_state.h"
+#include "engine/step_batch.h"
+
+namespace lantern {
+
+// Slots begin anew, then block tables change.
+struct SlotChangesParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+};
+void apply_slot_changes(Stream& stream, const SlotChangesParams& params);
+
+// The raw inputs of the plan and the token ids. A prefill takes the prompt's tokens, a decode its slot's last token and
+// drafts; a draft that the slot does not have is id -1. A row's table has the blocks through position
+// seq_len + max_drafts.
+struct BuildInputsParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  StepInputs::Writable inputs;
+  DevPtr<int32_t> token_ids;  // [tokens]
+  int32_t tokens = 0;         // of the bucket
+  int32_t block_size = 64;
+};
+void build_step_inputs(Stream& stream, const BuildInputsParams& params);
+
+// slot_mapping of the rows' leading num_unwritten tokens becomes -1. Runs after the plan.
+struct MaskUnwrittenParams {
+  DevPtr<const int32_t> upload;
+  DevPtr<int32_t> slot_mapping;  // [tokens]
+};
+void mask_unwritten(Stream& stream, const MaskUnwrittenParams& params);
+
+// What the sampler needs for each row of logits: all tokens of the decodes in order, then the last token of each
+// prefill that samples.
+struct PrepareSamplesParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  DevPtr<int32_t> token_rows;         // [rows]: the token of the step; -1: padding
+  DevPtr<SamplingSettings> settings;  // [rows]
+  DevPtr<int64_t> output_positions;   // [rows]
+  int32_t rows = 0;                   // of the bucket
+};
+void prepare_samples(Stream& stream, const PrepareSamplesParams& params);
+
+// finite[r] = 1 if logits[r, :] are all numbers, else 0.
+struct CheckFiniteParams {
+  DevPtr<const float> logits;  // [rows, vocab]
+  DevPtr<int32_t> finite;      // [rows]
+  int64_t rows = 0;
+  int32_t vocab = 0;
+};
+void check_finite(Stream& stream, const CheckFiniteParams& params);
+
+// Where the outcome of a step lies on the device, by row.
+struct StepOutcome {
+  DevPtr<int32_t> tokens;      // [requests][max_query_len]
+  DevPtr<int32_t> num_tokens;  // [requests]; 0 where the row does not sample
+  DevPtr<int32_t> status;      // [requests]; RowStatus
+  DevPtr<int32_t> faults;      // [1]; what the plan found wrong
+  int32_t max_query_len = 1;
+};
+
+// Sample and match: of a row's samples, those behind equal drafts are accepted, and one more. Its slot moves on by what
+// was run and accepted, and has no drafts for now. A row whose accepted samples come from logits that are no numbers
+// gets the status kNotFinite.
+struct VerifyRowsParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  DevPtr<const int32_t> samples;      // [rows of logits]
+  DevPtr<const int32_t> finite;       // [rows of logits]
+  DevPtr<const int32_t> plan_counts;  // [kNumCounts]
+  StepOutcome outcome;
+  double synthetic_acceptance = -1;  // ModelExecutorOptions
+};
+void verify_rows(Stream& stream, const VerifyRowsParams& params);
+
+// A pass of the MTP layer as kernels of attention see it: requests are those of the step, and the entry of a token that
+// sees n keys lies at place n of its request (StepView::key_offset is 1).
+struct MtpInputs {
+  DevPtr<int32_t> token_request;      // [tokens]
+  DevPtr<int32_t> token_context_len;  // [tokens]
+  DevPtr<int32_t> slot_mapping;       // [tokens]
+  DevPtr<int32_t> next_token_ids;     // [tokens]
+};
+
+// The first pass: over the tokens of the step, each with the token behind it. Rejected drafts become padding.
+struct PrepareMtpParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  StepInputs::Writable inputs;
+  DevPtr<const int32_t> token_ids;          // [tokens] of the step
+  DevPtr<const int32_t> token_request;      // [tokens] as planned
+  DevPtr<const int32_t> token_context_len;  // [tokens] as planned
+  StepOutcome outcome;
+  MtpInputs mtp;
+  DevPtr<int32_t> draft_rows;  // [sampling rows]: the last accepted token of each; -1: padding
+  int32_t tokens = 0;          // of the bucket
+  int32_t num_sampling = 0;    // of the bucket
+  int32_t block_size = 64;
+};
+void prepare_mtp(Stream& stream, const PrepareMtpParams& params);
+
+// Pass `pass` (1, 2, ...) has drafted: puts the drafts into the slots of the sampling rows, as many as each wants and
+// its length allows, and makes them the input of the next pass, one token for each sampling row.
+struct AdvanceDraftsParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  StepInputs::Writable inputs;
+  StepOutcome outcome;
+  DevPtr<const int32_t> drafts;  // [sampling rows]
+  MtpInputs mtp;
+  int32_t num_sampling = 0;  // of the bucket
+  int32_t pass = 1;
+  int32_t block_size = 64;
+};
+void advance_drafts(Stream& stream, const AdvanceDraftsParams& params);
+
+}  // namespace lantern
