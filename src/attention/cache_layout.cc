@@ -6,9 +6,9 @@
 
 #include <fmt/core.h>
 
-#include "attention/e4m3_encode.h"
 #include "base/check.h"
 #include "base/dtype.h"
+#include "base/e4m3_encode.h"
 
 namespace lantern {
 namespace {

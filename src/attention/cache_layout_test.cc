@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "attention/cache_write.h"
-#include "attention/e4m3_encode.h"
 #include "attention/test_support.h"
 #include "base/dtype.h"
+#include "base/e4m3_encode.h"
 
 namespace lantern {
 namespace {

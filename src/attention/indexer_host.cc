@@ -4,12 +4,12 @@
 #include <functional>
 
 #include "attention/cache_write.h"
-#include "attention/e4m3_encode.h"
 #include "attention/host_math.h"
 #include "attention/indexer.h"
 #include "attention/scratch_layout.h"
 #include "attention/top_k.h"
 #include "base/check.h"
+#include "base/e4m3_encode.h"
 
 // Tokens that must choose are scored in groups of up to kGroup, each into a row of scores over all its keys, then the
 // rows are selected from. Within a group the work is shared out by ranges of keys, so that one token with a long

@@ -18,12 +18,19 @@ Result<int> run_quantize(const Values& values) {
   QuantizeOptions options;
   options.threads = static_cast<int>(values.integer("threads"));
   std::optional<Progress> progress;
-  ASSIGN_OR_RETURN(const QuantizeSummary summary,
-                   quantize_checkpoint(source, target, options, [&](int64_t done, int64_t total) {
-                     if (!progress) progress.emplace("quantize", total, values.is_on("quiet"));
-                     progress->update(done);
-                   }));
+  const Result<QuantizeSummary> quantized =
+      quantize_checkpoint(source, target, options, [&](int64_t done, int64_t total) {
+        if (!progress) progress.emplace("quantize", total, values.is_on("quiet"));
+        progress->update(done);
+        return !interrupted();
+      });
   progress.reset();
+  if (!quantized.ok()) {
+    if (!interrupted()) return quantized.error();
+    print_error(quantized.error().message());
+    return interrupt_exit_code();
+  }
+  const QuantizeSummary& summary = *quantized;
   if (values.is_on("json")) {
     JsonWriter json;
     json.begin_object()

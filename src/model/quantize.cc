@@ -9,9 +9,9 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <vector>
 
+#include "base/file.h"
 #include "base/thread_pool.h"
 #include "model/config.h"
 #include "model/quantize_block.h"
@@ -56,13 +56,11 @@ void append_pretty(const json::value& value, size_t indent, std::string& text) {
 }
 
 Result<std::string> quantized_config(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxSideFileBytes));
   json::error_code code;
-  json::value config = json::parse(text.str(), code);
-  if (!file || code || !config.is_object()) {
-    return Error(ErrorCode::kIo, fmt::format("{} cannot be read again", path.string()));
+  json::value config = json::parse(text, code);
+  if (code || !config.is_object()) {
+    return Error(ErrorCode::kIo, fmt::format("{} has changed since it was read first", path.string()));
   }
   config.get_object()["quantization_config"] = {{"quant_method", "fp8"},
                                                 {"fmt", "e4m3"},
@@ -230,13 +228,6 @@ Status quantize_tensor(const Checkpoint::Tensor& tensor, SafetensorsWriter& writ
 
 }  // namespace
 
-Result<QuantizeFormat> parse_quantize_format(std::string_view name) {
-  if (name == "fp8" || name == "fp8-block-128") return QuantizeFormat::kFp8Block128;
-  return Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("'{}' is not a format; expected 'fp8' (blocks of 128 x 128 with power-of-two scales)", name));
-}
-
 Result<QuantizeSummary> quantize_checkpoint(const fs::path& source_dir, const fs::path& target_dir,
                                             const QuantizeOptions& options, const QuantizeProgress& progress) {
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(source_dir));
@@ -263,7 +254,10 @@ Result<QuantizeSummary> quantize_checkpoint(const fs::path& source_dir, const fs
       RETURN_IF_ERROR(is_quantized(*tensor.info) ? quantize_tensor(tensor, writer, threads)
                                                  : copy_tensor(tensor, writer));
       done += static_cast<int64_t>(tensor.info->bytes());
-      if (progress) progress(done, summary.bytes_before);
+      if (progress && !progress(done, summary.bytes_before)) {
+        return Error(ErrorCode::kIo,
+                     fmt::format("stopped before {} was whole; nothing is left of it", target_dir.string()));
+      }
     }
     RETURN_IF_ERROR(writer.finish());
   }

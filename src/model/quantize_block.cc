@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/e4m3_encode.h"
 
 namespace lantern {
 namespace {
@@ -55,7 +56,8 @@ int64_t quantize_strip(const std::byte* source, DType dtype, int64_t rows, int64
     const float reciprocal = 1.0f / scale;
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < width; ++j) {
-        codes[i * cols + begin + j] = static_cast<std::byte>(encode_e4m3(block[i * kQuantizeBlock + j] * reciprocal));
+        codes[i * cols + begin + j] =
+            static_cast<std::byte>(encode_e4m3(block[i * kQuantizeBlock + j] * reciprocal).bits);
       }
     }
   }

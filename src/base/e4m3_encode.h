@@ -1,5 +1,5 @@
-// Branch-free e4m3 encoding for the cache writers and the index query: the same codes as to_e4m3_saturate (a test
-// compares them), at a few instructions per value.
+// Branch-free e4m3 encoding for caches, index queries and checkpoints: the same codes as to_e4m3_saturate (tests
+// compare them), at a few instructions per value.
 #pragma once
 
 #include <bit>
