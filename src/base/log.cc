@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace lantern {
 namespace {
 
@@ -30,6 +32,15 @@ spdlog::logger& logger() {
 
 void set_log_level(LogLevel lowest) { logger().set_level(to_spdlog(lowest)); }
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
-void log_message(LogLevel level, std::string_view message) { logger().log(to_spdlog(level), message); }
+void log_message(LogLevel level, std::string_view message) {
+  logger().log(to_spdlog(level), without_controls(message));
+}
+
+std::string without_controls(std::string_view message) {
+  std::string shown(message);
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return shown;
+}
 
 }  // namespace lantern

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 void set_log_level(LogLevel lowest);
 bool log_enabled(LogLevel level);
 void log_message(LogLevel level, std::string_view message);
+// The message as it may reach a terminal: messages quote files, so control characters become '?'.
+std::string without_controls(std::string_view message);
 
 template <class... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {

@@ -5,17 +5,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+
+#include "base/file.h"
+#include "base/log.h"
 
 namespace lantern::cli {
 namespace {
 
 std::atomic<int> caught_signal{0};
+int output_errno = 0;  // of the first write to stdout that failed
 
 void on_interrupt(int number) {
   caught_signal.store(number);
@@ -41,25 +43,32 @@ bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
 void print_error(std::string_view message) {
-  std::string line(message);
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   std::fflush(stdout);
-  std::fprintf(stderr, "lantern: error: %s\n", line.c_str());
+  std::fprintf(stderr, "lantern: error: %s\n", without_controls(message).c_str());
 }
 
 void print_notice(std::string_view line) {
   std::fflush(stdout);
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  std::fprintf(stderr, "%s\n", without_controls(line).c_str());
 }
 
 bool write_text(std::string_view text) {
-  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  return written == text.size() && std::fflush(stdout) == 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+  if (output_errno == 0) output_errno = errno;
+  return false;
 }
 
+bool output_lost() { return output_errno != 0; }
+
+Status output_status() {
+  // Whoever closes a pipe has read enough.
+  if (output_errno == 0 || output_errno == EPIPE) return {};
+  return Error(ErrorCode::kIo, fmt::format("standard output cannot be written: {}", std::strerror(output_errno)));
+}
+
+void ignore_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
 void watch_interrupts() {
-  std::signal(SIGPIPE, SIG_IGN);
   install(SIGINT);
   install(SIGTERM);
 }
@@ -107,14 +116,8 @@ void Progress::update(int64_t done) {
 }
 
 Result<std::string> read_text(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens but does not read.
-  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
-    if (file.is_open() && file.eof() && !file.bad()) return std::string();
-    return Error(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  }
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  constexpr size_t kMostBytes = 256u << 20;  // no prompt, batch or task is as long
+  return path == "-" ? read_descriptor(STDIN_FILENO, "standard input", kMostBytes) : read_file(path, kMostBytes);
 }
 
 }  // namespace lantern::cli

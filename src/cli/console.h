@@ -15,11 +15,17 @@ bool stderr_is_terminal();
 
 // "lantern: error: ..." on one line; control characters in the message are shown as '?'.
 void print_error(std::string_view message);
-// One line of statistics or a notice.
+// One line of statistics or a notice; control characters as above.
 void print_notice(std::string_view line);
 // Writes to stdout at once, so that a stream appears as it is made. False when nobody reads any more.
 bool write_text(std::string_view text);
+// Whether a write has failed: nobody sees what follows.
+bool output_lost();
+// Whether everything written so far has arrived. Errors: a full disk and the like; not a reader who has left.
+Status output_status();
 
+// A reader who has left shows in write_text() instead of ending the process.
+void ignore_closed_pipes();
 // The first Ctrl-C (or SIGTERM) after watch_interrupts() only raises a flag; a second one ends the process.
 void watch_interrupts();
 bool interrupted();
@@ -51,7 +57,7 @@ class Progress {
   Clock::time_point last_drawn_{};
 };
 
-// All of a file, or of standard input for "-". Errors name the file.
+// All of a file, or of standard input for "-"; at most 256 MiB. Errors name the file.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace lantern::cli

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <cmath>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "model/config_fields.h"
 #include "model/config_sections.h"
@@ -20,24 +19,6 @@ namespace {
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxMtpLayers = 16;
 constexpr size_t kMaxFileBytes = 16u << 20;
-
-Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return Error(ErrorCode::kNotFound,
-                 fmt::format("{} cannot be opened; a model directory holds config.json", path.string()));
-  }
-  std::string text;
-  char buffer[1 << 14];
-  while (file.read(buffer, sizeof buffer), file.gcount() > 0) {
-    text.append(buffer, static_cast<size_t>(file.gcount()));
-    if (text.size() > kMaxFileBytes) {
-      return Error(ErrorCode::kCorrupt, fmt::format("{} is larger than {} MiB", path.string(), kMaxFileBytes >> 20));
-    }
-  }
-  if (file.bad()) return Error(ErrorCode::kIo, fmt::format("{} cannot be read", path.string()));
-  return text;
-}
 
 Result<json::object> parse_object(std::string_view text, std::string_view where) {
   json::error_code code;
@@ -140,9 +121,13 @@ Result<ModelConfig> parse_model_config(std::string_view text, const ConfigOption
 }
 
 Result<ModelConfig> load_model_config(const std::filesystem::path& dir, const ConfigOptions& options) {
-  ASSIGN_OR_RETURN(const std::string text, read_text(dir / "config.json"));
+  Result<std::string> text = read_file(dir / "config.json", kMaxFileBytes);
+  if (!text.ok() && text.error().code() == ErrorCode::kNotFound) {
+    return Error(ErrorCode::kNotFound, text.error().message() + "; a model directory holds config.json");
+  }
+  if (!text.ok()) return std::move(text).error();
   std::vector<std::string> warnings;
-  Result<ModelConfig> parsed = parse_model_config(text, options, &warnings);
+  Result<ModelConfig> parsed = parse_model_config(*text, options, &warnings);
   if (!parsed.ok()) return std::move(parsed).error().within(dir.string());
   ModelConfig config = std::move(parsed).value();
   for (const std::string& warning : warnings) log_warning("{}: {}", dir.string(), warning);
@@ -150,7 +135,7 @@ Result<ModelConfig> load_model_config(const std::filesystem::path& dir, const Co
   const std::filesystem::path generation = dir / "generation_config.json";
   std::error_code ignored;
   if (std::filesystem::exists(generation, ignored)) {
-    ASSIGN_OR_RETURN(const std::string generation_text, read_text(generation));
+    ASSIGN_OR_RETURN(const std::string generation_text, read_file(generation, kMaxFileBytes));
     ASSIGN_OR_RETURN(const json::object object, parse_object(generation_text, generation.string()));
     ConfigFields fields(object, generation.string());
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids, fields.ids_or_empty("eos_token_id"));

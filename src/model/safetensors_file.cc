@@ -9,9 +9,8 @@
 #include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "model/safetensors.h"
 
@@ -25,18 +24,9 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
 
 // The file of each tensor, from an index.
 Result<std::map<std::string, std::string>> read_index(const std::filesystem::path& path) {
-  std::error_code failed;
-  const uint64_t bytes = std::filesystem::file_size(path, failed);
-  if (failed || bytes > kMaxIndexBytes) {
-    return Error(ErrorCode::kCorrupt,
-                 fmt::format("{} cannot be read, or is larger than {} MiB", path.string(), kMaxIndexBytes >> 20));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return Error(ErrorCode::kIo, fmt::format("{} cannot be read", path.string()));
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxIndexBytes));
   json::error_code code;
-  const json::value value = json::parse(text.str(), code);
+  const json::value value = json::parse(text, code);
   if (code) return Error(ErrorCode::kCorrupt, fmt::format("{}: not valid JSON: {}", path.string(), code.message()));
   const json::value* map = value.is_object() ? value.get_object().if_contains("weight_map") : nullptr;
   if (map == nullptr || !map->is_object() || map->get_object().empty()) {
@@ -62,7 +52,8 @@ Result<std::map<std::string, std::string>> read_index(const std::filesystem::pat
 }  // namespace
 
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe of that name must not make this wait for somebody to write into it.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int reason = errno;
     return Error(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,

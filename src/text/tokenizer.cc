@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <system_error>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
@@ -14,23 +14,7 @@ namespace lantern {
 namespace {
 
 // Real vocabularies have 7 to 30 MB; more is not a tokenizer.
-constexpr uintmax_t kMaxFileBytes = 256u << 20;
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return Error(ErrorCode::kIo, fmt::format("{} cannot be read: {}", path.string(), error.message()));
-  if (size > kMaxFileBytes) {
-    return Error(ErrorCode::kUnsupported,
-                 fmt::format("{} has {} bytes; at most {} are read", path.string(), size, kMaxFileBytes));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<size_t>(size), '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(size))) {
-    return Error(ErrorCode::kIo, fmt::format("{} cannot be read", path.string()));
-  }
-  return text;
-}
+constexpr size_t kMaxFileBytes = 256u << 20;
 
 }  // namespace
 
@@ -133,12 +117,12 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
   std::error_code ignored;
   std::string config;
   if (const auto path = model_dir / "tokenizer_config.json"; std::filesystem::exists(path, ignored)) {
-    ASSIGN_OR_RETURN(config, read_file(path));
+    ASSIGN_OR_RETURN(config, read_file(path, kMaxFileBytes));
   }
   // Newer checkpoints keep the chat template in a file of its own.
   std::string chat_template;
   if (const auto path = model_dir / "chat_template.jinja"; std::filesystem::exists(path, ignored)) {
-    ASSIGN_OR_RETURN(chat_template, read_file(path));
+    ASSIGN_OR_RETURN(chat_template, read_file(path, kMaxFileBytes));
   }
   const auto finish = [&](Result<Tokenizer> tokenizer) -> Result<Tokenizer> {
     if (!tokenizer.ok()) return std::move(tokenizer).error().within(model_dir.string());
@@ -146,11 +130,11 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
     return tokenizer;
   };
   if (const auto path = model_dir / "tokenizer.json"; std::filesystem::exists(path, ignored)) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(path));
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxFileBytes));
     return finish(from_json(text, config));
   }
   if (const auto path = model_dir / "tiktoken.model"; std::filesystem::exists(path, ignored)) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(path));
+    ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxFileBytes));
     return finish(from_tiktoken(text, config));
   }
   return Error(ErrorCode::kNotFound,
