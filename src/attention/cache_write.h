@@ -23,6 +23,9 @@ struct LatentWriteParams {
 };
 void write_latent(Stream& stream, const LatentWriteParams& params);
 
+// The longest index key.
+inline constexpr int32_t kMaxIndexDim = 1024;
+
 struct IndexKeyWriteParams {
   DevPtr<const float> key;  // [tokens, dim], row stride key_stride; normed and rotated
   int64_t key_stride = 0;

@@ -11,7 +11,6 @@ namespace {
 
 // Tokens per work unit: a row takes about a microsecond.
 constexpr int64_t kWriteGrain = 16;
-constexpr int32_t kMaxIndexDim = 1024;
 
 void write_latent_kernel(const LatentWriteParams& p, HostContext& context) {
   auto body = [&](int64_t begin, int64_t end, int) {

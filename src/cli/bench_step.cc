@@ -20,7 +20,7 @@ Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int
   options.threads = static_cast<int32_t>(values.integer("threads"));
   options.kv_cache_dtype = values.text("kv-cache-dtype");
   options.prefill_chunk = std::max(prefill, kSmallestChunk);
-  options.max_model_len = std::max(context + 1, options.prefill_chunk);
+  options.max_model_len = std::max(context < INT32_MAX ? context + 1 : context, options.prefill_chunk);
   if (values.given("dummy")) {
     const DummyFormat format = values.text("weights") == "fp8" ? DummyFormat::kFp8Block : DummyFormat::kBf16;
     return Session::load_dummy(values.text("dummy"), static_cast<int32_t>(values.integer("layers")), format, 0,

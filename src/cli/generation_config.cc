@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <boost/json.hpp>
+#include <cmath>
+#include <limits>
 
 #include "cli/console.h"
 
@@ -32,7 +34,13 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir
   RETURN_IF_ERROR(number("temperature", config.temperature));
   RETURN_IF_ERROR(number("top_p", config.top_p));
   RETURN_IF_ERROR(number("top_k", top_k));
-  if (top_k) config.top_k = static_cast<int64_t>(*top_k);
+  if (top_k) {
+    if (*top_k != std::floor(*top_k) || *top_k < -1 || *top_k > std::numeric_limits<int32_t>::max()) {
+      return Error(ErrorCode::kCorrupt, fmt::format("{}: top_k {} is not a whole number from -1 to {}", path.string(),
+                                                    *top_k, std::numeric_limits<int32_t>::max()));
+    }
+    config.top_k = static_cast<int32_t>(*top_k);
+  }
   const boost::json::value* do_sample = object.if_contains("do_sample");
   if (do_sample != nullptr && do_sample->is_bool() && !do_sample->get_bool()) config.temperature = 0;
   return config;

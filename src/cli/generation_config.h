@@ -12,10 +12,11 @@ namespace lantern::cli {
 struct GenerationConfig {
   std::optional<double> temperature;  // 0 where do_sample is false
   std::optional<double> top_p;
-  std::optional<int64_t> top_k;
+  std::optional<int32_t> top_k;  // -1 or 0: all
 };
 
-// DIR/generation_config.json; everything unset where there is none. Errors: not JSON, or a value of the wrong type.
+// DIR/generation_config.json; everything unset where there is none. Errors: not JSON, a value of the wrong type,
+// a top_k that int32 cannot hold; the ranges of the others are the session's to check.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir);
 
 }  // namespace lantern::cli

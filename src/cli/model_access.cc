@@ -102,7 +102,7 @@ Result<SamplingSettings> sampling_settings(const Values& values, const fs::path&
   settings.temperature =
       static_cast<float>(values.given("temperature") ? values.real("temperature") : shipped.temperature.value_or(1.0));
   settings.top_p = static_cast<float>(values.given("top-p") ? values.real("top-p") : shipped.top_p.value_or(1.0));
-  settings.top_k = static_cast<int32_t>(values.given("top-k") ? values.integer("top-k") : shipped.top_k.value_or(0));
+  settings.top_k = values.given("top-k") ? static_cast<int32_t>(values.integer("top-k")) : shipped.top_k.value_or(0);
   settings.min_p = static_cast<float>(values.real("min-p"));
   if (values.given("seed")) {
     settings.seed = static_cast<uint64_t>(values.integer("seed"));

@@ -14,6 +14,7 @@ namespace lantern {
 namespace {
 
 constexpr int32_t kBlockSize = 64;
+constexpr int32_t kMostMaxModelLen = INT32_MAX / kBlockSize * kBlockSize - kBlockSize;
 constexpr int32_t kSampleRows = 32;  // rows of logits at once while scoring
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -23,8 +24,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Result<int32_t> choose_max_model_len(const ModelConfig& config, int32_t asked) {
   if (asked < 0 || asked > config.max_position_embeddings) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--max-model-len {} is outside [1, {}], the context that the model's config gives", asked,
-                             config.max_position_embeddings));
+                 fmt::format("a context of {} tokens is outside [1, {}], what the model's config gives; see "
+                             "--max-model-len, --context and --prefill",
+                             asked, config.max_position_embeddings));
+  }
+  // Slots of the cache are numbered by int32, and block 0 is none of the sequence's.
+  if (asked > kMostMaxModelLen) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a context of {} tokens is more than the {} that a cache can number; lower "
+                             "--max-model-len",
+                             asked, kMostMaxModelLen));
   }
   if (asked > 0) return asked;
   if (config.max_position_embeddings > kDefaultMaxModelLen) {
@@ -185,7 +194,14 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
   const std::vector<int32_t>& eos = config().eos_token_ids;
   auto decode_start = start;
   for (int32_t position = 0; position < limit; ++position) {
-    const int32_t token = buffers_->sample(*stream_, *model_, request.sampling, position);
+    const std::optional<int32_t> drawn = buffers_->sample(*stream_, *model_, request.sampling, position);
+    if (!drawn) {
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("the model gives no number as a logit of output token {}: its weights hold values that "
+                               "are not finite, or do not belong to its config",
+                               position));
+    }
+    const int32_t token = *drawn;
     if (position == 0) {
       result.prefill_seconds = seconds_since(start);
       decode_start = std::chrono::steady_clock::now();

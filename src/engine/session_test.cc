@@ -250,7 +250,7 @@ TEST(SessionTest, RefusesBadOptionsByName) {
   };
   EXPECT_NE(message({.kv_cache_dtype = "int3"}).find("--kv-cache-dtype int3"), std::string::npos);
   EXPECT_NE(message({.kv_cache_dtype = "fp8"}).find("128"), std::string::npos);  // kv_lora_rank 32 has no FP8 rows
-  EXPECT_NE(message({.max_model_len = 513}).find("--max-model-len 513"), std::string::npos);
+  EXPECT_NE(message({.max_model_len = 513}).find("a context of 513 tokens"), std::string::npos);
   EXPECT_NE(message({.prefill_chunk = 0}).find("--prefill-chunk 0"), std::string::npos);
   EXPECT_NE(message({.indexer = "magic"}).find("--indexer magic"), std::string::npos);
   EXPECT_FALSE(make_device("cuda", 1).ok());

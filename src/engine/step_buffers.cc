@@ -1,6 +1,7 @@
 #include "engine/step_buffers.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -66,8 +67,8 @@ void StepBuffers::set_sample_rows(Device& device, int32_t first_row, int32_t cou
   device.copy_to_device(sample_rows_->fixed().data(), rows.data(), rows.size() * sizeof(int32_t));
 }
 
-int32_t StepBuffers::sample(Stream& stream, const Model& model, const SamplingSettings& settings,
-                            int64_t output_position) {
+std::optional<int32_t> StepBuffers::sample(Stream& stream, const Model& model, const SamplingSettings& settings,
+                                           int64_t output_position) {
   Device& device = stream.device();
   device.copy_to_device(settings_->fixed().data(), &settings, sizeof(settings));
   device.copy_to_device(output_positions_->fixed().data(), &output_position, sizeof(output_position));
@@ -76,6 +77,7 @@ int32_t StepBuffers::sample(Stream& stream, const Model& model, const SamplingSe
   p.settings = Fixed<const SamplingSettings>(settings_->fixed());
   p.output_positions = Fixed<const int64_t>(output_positions_->fixed());
   p.tokens = sampled_->fixed();
+  p.logprobs = logprobs_->fixed();
   p.rows = 1;
   p.vocab = model.config().vocab_size;
   p.scratch = sample_scratch_->fixed();
@@ -84,7 +86,10 @@ int32_t StepBuffers::sample(Stream& stream, const Model& model, const SamplingSe
   stream.synchronize();
   check_plan(device);
   int32_t token = 0;
+  float logprob = 0;
   device.copy_to_host(&token, sampled_->fixed().data(), sizeof(token));
+  device.copy_to_host(&logprob, logprobs_->fixed().data(), sizeof(logprob));
+  if (logprob == -std::numeric_limits<float>::infinity()) return std::nullopt;
   return token;
 }
 

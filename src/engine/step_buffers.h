@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "attention/plan/step_inputs.h"
@@ -30,8 +31,9 @@ class StepBuffers {
   void set_sample_rows(Device& device, int32_t first_row, int32_t count);
   DevPtr<const int32_t> sample_rows() const { return Fixed<const int32_t>(sample_rows_->fixed()); }
 
-  // Draws from the first row of the model's logits.
-  int32_t sample(Stream& stream, const Model& model, const SamplingSettings& settings, int64_t output_position);
+  // Draws from the first row of the model's logits; nothing when none of them is a number above -infinity.
+  std::optional<int32_t> sample(Stream& stream, const Model& model, const SamplingSettings& settings,
+                                int64_t output_position);
   // Scores next[r] under row r of the model's logits, in order.
   void score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,
                   const std::function<void(TokenScore)>& sink);

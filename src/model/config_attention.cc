@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "attention/cache_write.h"
 #include "model/config_sections.h"
 
 namespace lantern {
@@ -168,7 +169,7 @@ Status read_indexer(ConfigFields& fields, ModelConfig& config) {
     return {};
   }
   ASSIGN_OR_RETURN(config.index_heads, fields.integer("index_n_heads", 1, kMaxHeads));
-  ASSIGN_OR_RETURN(config.index_head_dim, fields.integer("index_head_dim", 2, kMaxHeadDim));
+  ASSIGN_OR_RETURN(config.index_head_dim, fields.integer("index_head_dim", 2, kMaxIndexDim));
   ASSIGN_OR_RETURN(config.index_topk, fields.integer("index_topk", 1, std::numeric_limits<int32_t>::max()));
   if (config.index_head_dim < config.qk_rope_head_dim) {
     return fields.bad_value("index_head_dim", fmt::format("at least qk_rope_head_dim ({}): the indexer's first values "

@@ -10,7 +10,7 @@ namespace lantern {
 namespace json = boost::json;
 namespace {
 
-constexpr int64_t kMaxExperts = 1 << 16;
+constexpr int64_t kMaxExperts = kMaxRouterExperts;
 
 Status read_router(ConfigFields& fields, const ArchitectureDefaults& defaults, ModelConfig& config) {
   const bool is_v2 = config.architecture == Architecture::kDeepseekV2;

@@ -21,7 +21,7 @@ struct KvCacheLayouts {
 
 // The layouts behind --kv-cache-dtype: auto and bf16 store bf16 latents, fp8 the 656-byte rows, both with FP8 index
 // keys; f32 stores everything unrounded (reference). Errors: another name; fp8 with a kv_lora_rank that is no multiple
-// of 128.
+// of 128; FP8 index keys of more than 128 values.
 Result<KvCacheLayouts> parse_kv_cache_dtype(std::string_view name, const ModelConfig& config);
 
 // Bytes that one token takes in all caches of the model.

@@ -25,6 +25,7 @@ KvUpProjection kv_up_projection(const QuantizedMatrix& w, const ModelConfig& con
           .block_rows = w.block_rows,
           .block_cols = w.block_cols,
           .scale_row_stride = w.scale_row_stride,
+          .global_scale = w.global_scale,
           .heads = config.num_heads,
           .nope_dim = config.qk_nope_head_dim,
           .v_dim = config.v_head_dim,
@@ -45,6 +46,7 @@ void expand_latents(const KvUpProjection& kv_b, const float* latents, int64_t ro
   p.weight.block_rows = kv_b.block_rows;
   p.weight.block_cols = kv_b.block_cols;
   p.weight.scale_row_stride = kv_b.scale_row_stride;
+  p.weight.global_scale = kv_b.global_scale;
   p.x = borrow_fixed(latents, rows * kv_b.kv_lora_rank);
   p.x_stride = kv_b.kv_lora_rank;
   p.y = borrow_fixed(out, rows * p.weight.rows);

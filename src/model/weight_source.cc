@@ -126,6 +126,14 @@ class LayerWalk {
   std::string prefix_;
 };
 
+// Embedding rows are copied, not multiplied: the operator has no form for scales.
+Result<QuantizedMatrix> embedding_table(const ModelConfig& config, WeightSource& source, const std::string& name) {
+  ASSIGN_OR_RETURN(const QuantizedMatrix table, source.matrix(name, config.vocab_size, config.hidden_size));
+  if (table.block_rows == 0) return table;
+  return Error(ErrorCode::kUnsupported, fmt::format("{}: '{}' is {}; an embedding table may be BF16, F16 or F32",
+                                                    source.where(), name, to_string(table.dtype)));
+}
+
 Result<MtpWeights> collect_mtp(const ModelConfig& config, WeightSource& source, int32_t layer,
                                const ModelWeights& model) {
   MtpWeights mtp;
@@ -133,7 +141,8 @@ Result<MtpWeights> collect_mtp(const ModelConfig& config, WeightSource& source, 
   const int64_t hidden = config.hidden_size;
   mtp.embed_tokens = model.embed_tokens;
   if (walk.contains("embed_tokens.weight")) {
-    ASSIGN_OR_RETURN(mtp.embed_tokens, walk.matrix("embed_tokens.weight", config.vocab_size, hidden));
+    ASSIGN_OR_RETURN(mtp.embed_tokens,
+                     embedding_table(config, source, fmt::format("model.layers.{}.embed_tokens.weight", layer)));
   }
   ASSIGN_OR_RETURN(mtp.enorm, walk.vector("enorm.weight", hidden));
   ASSIGN_OR_RETURN(mtp.hnorm, walk.vector("hnorm.weight", hidden));
@@ -160,8 +169,7 @@ MatrixUse matrix_use(std::string_view tensor_name) {
 
 Result<ModelWeights> collect_weights(const ModelConfig& config, WeightSource& source) {
   ModelWeights weights;
-  ASSIGN_OR_RETURN(weights.embed_tokens,
-                   source.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size));
+  ASSIGN_OR_RETURN(weights.embed_tokens, embedding_table(config, source, "model.embed_tokens.weight"));
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     ASSIGN_OR_RETURN(LayerWeights one, LayerWalk(config, source, layer).walk());
     weights.layers.push_back(one);

@@ -292,6 +292,18 @@ TEST(Weights, EveryMismatchIsOneSentence) {
        "has dtype F8_E4M3; a vector may be"},
       {false, [&](Tensors& t) { t[kv_a + "_scale_inv"] = random_tensor(DType::kF32, {2, 2}, random); },
        "is BF16, yet there is a"},
+      {true,
+       [&](Tensors& t) {
+         t["model.embed_tokens.weight"] = random_tensor(DType::kF8E4M3, {40, 48}, random);
+         t["model.embed_tokens.weight_scale_inv"] = random_tensor(DType::kF32, {3, 2}, random);
+       },
+       "'model.embed_tokens.weight' is F8_E4M3; an embedding table may be"},
+      {true,
+       [&](Tensors& t) {
+         t["model.layers.2.embed_tokens.weight"] = random_tensor(DType::kF8E4M3, {40, 48}, random);
+         t["model.layers.2.embed_tokens.weight_scale_inv"] = random_tensor(DType::kF32, {3, 2}, random);
+       },
+       "'model.layers.2.embed_tokens.weight' is F8_E4M3; an embedding table may be"},
       {true, [&](Tensors& t) { t.erase(kv_a + "_scale_inv"); }, "kv_a_proj_with_mqa.weight_scale_inv', which"},
       {true, [&](Tensors& t) { t[kv_a + "_scale_inv"] = random_tensor(DType::kF32, {1, 2}, random); },
        "_scale_inv' has shape [1, 2], but config.json calls for [2, 2]"},
