@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,15 @@ struct ThreadPool::State {
     }
   }
 
+  void end() {
+    {
+      std::lock_guard lock(mutex);
+      stop.store(true);
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   void loop(int worker) {
     uint64_t seen = 0;
     const auto called = [&] {
@@ -83,19 +93,17 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_cores();
   CHECK(threads >= 1, "a thread pool of {} threads was asked for", threads);
-  for (int worker = 1; worker < threads; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] { state->loop(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      state_->threads.emplace_back([state = state_.get(), worker] { state->loop(worker); });
+    }
+  } catch (const std::system_error&) {
+    state_->end();  // the threads that there are; the caller hears of the one that the system refused
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop.store(true);
-  }
-  state_->wake.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 int ThreadPool::thread_count() const { return static_cast<int>(state_->threads.size()) + 1; }
 

@@ -10,7 +10,7 @@ namespace lantern {
 
 class ThreadPool {
  public:
-  // threads >= 1; 0 means the number of cores this process may use.
+  // threads >= 1; 0: the cores this process may use. Throws std::system_error when the system refuses a thread.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -1,16 +1,33 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace lantern {
 namespace {
+
+TEST(ThreadPool, TellsOfAThreadThatTheSystemRefuses) {
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 48), 0);  // more than there are addresses
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  EXPECT_THROW(ThreadPool pool(3), std::system_error);
+  EXPECT_EQ(ThreadPool(1).thread_count(), 1);
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(ThreadPool(3).thread_count(), 3);
+  pthread_attr_destroy(&usual);
+  pthread_attr_destroy(&huge);
+}
 
 TEST(ThreadPool, CoversEveryItemOnceForAnySizes) {
   for (int threads : {1, 2, 3, 5}) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <optional>
 
@@ -88,7 +90,7 @@ class Chat {
       progress.reset();
       if (std::find(stops.begin(), stops.end(), token) != stops.end()) return Session::Continue::kStop;
       take(splitter.add(detokenizer.add(token)));
-      return interrupted() ? Session::Continue::kCancel : Session::Continue::kYes;
+      return interrupted() || output_lost() ? Session::Continue::kCancel : Session::Continue::kYes;
     };
     const auto on_prefill = [&](int64_t done) {
       progress->update(done);
@@ -135,7 +137,7 @@ Status save(const Conversation& conversation, const std::string& path) {
   std::ofstream file(path);
   file << conversation.as_json() << "\n";
   file.close();
-  if (!file) return Error(ErrorCode::kIo, fmt::format("{}: cannot be written", path));
+  if (!file) return Error(ErrorCode::kIo, fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   print_notice(fmt::format("{} messages written to {}", conversation.messages.size(), path));
   return {};
 }
@@ -195,6 +197,7 @@ Result<int> run_chat(const Values& values) {
     } else if (!*go_on) {
       break;
     }
+    if (output_lost()) break;
     if (interrupted()) {
       if (must_leave()) break;
       clear_interrupt();

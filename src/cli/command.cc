@@ -1,6 +1,8 @@
 #include "cli/command.h"
 
 #include <cstdio>
+#include <new>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -77,6 +79,7 @@ const std::vector<Command>& commands() {
        .settings = {{"model"}, {"text"}, {"text-file"}, {"decode"}, {"bos"}, {"special-tokens"}, {"json"}},
        .exactly_one_of = {"text", "text-file", "decode"},
        .example = "lantern tokenize --text \"Hello, world\"",
+       .watches_interrupts = false,
        .run = &run_tokenize},
       {.name = "inspect",
        .summary =
@@ -84,6 +87,7 @@ const std::vector<Command>& commands() {
        .positional = "MODEL",
        .settings = {{"strict-config"}, {"json"}},
        .example = "lantern inspect models/tiny",
+       .watches_interrupts = false,
        .run = &run_inspect},
       {.name = "quantize",
        .summary = "Write a copy of a checkpoint with FP8 weights in 128x128 blocks",
@@ -123,11 +127,13 @@ const std::vector<Command>& commands() {
                     {"quiet"}},
        .exactly_one_of = {"dummy", "model"},
        .example = "lantern bench step --device cpu --dummy glm47-flash --layers 8 --json",
+       .watches_interrupts = false,
        .run = &run_bench_step},
       {.name = "bench memory",
        .summary = "Bandwidth of reading memory with all threads",
        .settings = {{"size"}, {"repetitions", "9", "Measured passes; the median counts"}, {"threads"}, {"json"}},
        .example = "lantern bench memory",
+       .watches_interrupts = false,
        .run = &run_bench_memory},
       {.name = "plan",
        .summary = "The step plan of a batch: lengths, slots, schedules, views, and what is wrong with it",
@@ -136,6 +142,7 @@ const std::vector<Command>& commands() {
                     {"json", std::nullopt, "Print the plan as one line of JSON instead of tables"}},
        .exactly_one_of = {"input"},
        .example = "lantern plan --input tests/plan/cases/mixed_decode.json --json",
+       .watches_interrupts = false,
        .run = &run_plan},
       {.name = "doctor",
        .summary = "What this build and machine can do, and whether the default model works",
@@ -147,12 +154,14 @@ const std::vector<Command>& commands() {
                     {"seed", "1", "Random seed of the steps that --graphs replays"},
                     {"json"}},
        .example = "lantern doctor",
+       .watches_interrupts = false,
        .run = &run_doctor},
       {.name = "help",
        .summary = "This overview, the help of a command, or the whole reference",
        .positional = "COMMAND...",
        .settings = {{"markdown"}},
        .example = "lantern help generate",
+       .watches_interrupts = false,
        .run = &run_help},
   };
   return kCommands;
@@ -162,6 +171,18 @@ LogLevel log_level(std::string_view name) {
   if (name == "debug") return LogLevel::kDebug;
   if (name == "info") return LogLevel::kInfo;
   return name == "error" ? LogLevel::kError : LogLevel::kWarning;
+}
+
+// What no function returns: the system refuses memory or threads, of which the standard library tells by an exception.
+Result<int> run_command(const Command& command, const Values& values) {
+  try {
+    return command.run(values);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, "the system gave no more memory; free some, or ask for less");
+  } catch (const std::system_error& refusal) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("the system refused a thread ({}); lower --threads", refusal.code().message()));
+  }
 }
 
 }  // namespace
@@ -176,13 +197,19 @@ std::vector<SettingUse> settings_of(const Command& command) {
 
 int run(std::span<const std::string> arguments) {
   Invocation invocation = parse_command_line(arguments);
-  if (invocation.command == nullptr) {
-    std::fputs(invocation.text.c_str(), invocation.exit_code == kSuccess ? stdout : stderr);
+  ignore_closed_pipes();
+  Result<int> outcome = kSuccess;
+  if (invocation.command != nullptr) {
+    set_log_level(log_level(invocation.values.text("log-level")));
+    if (invocation.command->watches_interrupts) watch_interrupts();
+    outcome = run_command(*invocation.command, invocation.values);
+  } else if (invocation.exit_code == kSuccess) {
+    write_text(invocation.text);
+  } else {
+    std::fputs(invocation.text.c_str(), stderr);
     return invocation.exit_code;
   }
-  set_log_level(log_level(invocation.values.text("log-level")));
-  watch_interrupts();
-  Result<int> outcome = invocation.command->run(invocation.values);
+  if (Status written = output_status(); outcome.ok() && !written.ok()) outcome = std::move(written).error();
   if (outcome.ok()) return *outcome;
   print_error(outcome.error().message());
   return outcome.error().code() == ErrorCode::kOutOfMemory ? kOutOfMemoryExit : kFailure;
@@ -190,18 +217,18 @@ int run(std::span<const std::string> arguments) {
 
 Result<int> run_help(const Values& values) {
   if (values.is_on("markdown")) {
-    std::fputs(help_markdown().c_str(), stdout);
+    write_text(help_markdown());
     return kSuccess;
   }
   const std::string& wanted = values.text("COMMAND...");
   if (wanted.empty()) {
-    std::fputs(overview_text().c_str(), stdout);
+    write_text(overview_text());
     return kSuccess;
   }
   bool found = false;
   for (const Command& command : commands()) {
     if (command.name == wanted || command.name.starts_with(wanted + " ")) {
-      std::fputs(help_text(command).c_str(), stdout);
+      write_text(help_text(command));
       found = true;
     }
   }

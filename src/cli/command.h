@@ -30,6 +30,8 @@ struct Command {
   std::vector<SettingUse> settings;
   std::vector<std::string_view> exactly_one_of = {};  // settings of which one must be given, and only one
   std::string_view example;                           // a command line that works in a checkout
+  // The command asks interrupted() and ends in order; where it does not, Ctrl-C ends the process at once.
+  bool watches_interrupts = true;
   // Returns the exit code. Values has the positional under its name.
   Result<int> (*run)(const Values& values);
 };

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 
 #include "cli/command.h"
@@ -67,7 +69,10 @@ Result<int> run_eval(const Values& values) {
   std::ofstream output;
   if (values.given("output")) {
     output.open(values.text("output"));
-    if (!output) return Error(ErrorCode::kIo, fmt::format("{}: cannot be written", values.text("output")));
+    if (!output) {
+      return Error(ErrorCode::kIo,
+                   fmt::format("{}: cannot be written: {}", values.text("output"), std::strerror(errno)));
+    }
   }
 
   size_t done = 0;
@@ -85,13 +90,14 @@ Result<int> run_eval(const Values& values) {
       correct += completion->correct ? 1 : 0;
       generated += completion->completion_tokens;
       prompted += completion->prompt_tokens;
-      if (output.is_open()) output << item_json(item, *completion) << std::endl;
+      if (output.is_open() && !(output << item_json(item, *completion) << std::endl)) {
+        return Error(ErrorCode::kIo,
+                     fmt::format("{}: cannot be written: {}", values.text("output"), std::strerror(errno)));
+      }
       progress.update(static_cast<int64_t>(done));
     }
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (output.is_open() && !output)
-    return Error(ErrorCode::kIo, fmt::format("{}: cannot be written", values.text("output")));
   const double exact_match = done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0;
   if (values.is_on("json")) {
     JsonWriter json;

@@ -22,10 +22,9 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
                              bool streaming, bool quiet) {
   Output output;
   TextStream stream(model.tokenizer, std::move(stop), /*skip_special=*/true);
-  bool reader_left = false;
   const auto emit = [&](const std::string& text) {
     output.text += text;
-    if (streaming && !text.empty() && !write_text(text)) reader_left = true;
+    if (streaming && !text.empty()) write_text(text);
   };
   std::optional<Progress> progress;
   progress.emplace("prompt", static_cast<int64_t>(request.prompt.size()), quiet);
@@ -38,7 +37,7 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
     emit(stream.add(token));
     if (progress) progress->update(generated);
     if (stream.stopped()) return Session::Continue::kStop;
-    return interrupted() || reader_left ? Session::Continue::kCancel : Session::Continue::kYes;
+    return interrupted() || output_lost() ? Session::Continue::kCancel : Session::Continue::kYes;
   };
   const auto on_prefill = [&](int64_t done) {
     progress->update(done);
@@ -72,6 +71,9 @@ std::string as_json(const std::string& model, const GenerateRequest& request, co
 }  // namespace
 
 Result<int> run_generate(const Values& values) {
+  for (const std::string& stop : values.list("stop")) {
+    if (stop.empty()) return Error(ErrorCode::kInvalidArgument, "--stop must have at least one character");
+  }
   ASSIGN_OR_RETURN(LoadedModel model, load_model(values, true, true));
   GenerateRequest request;
   ASSIGN_OR_RETURN(request.prompt, input_ids(values, model.tokenizer, "prompt", "prompt-file", "tokens"));

@@ -208,6 +208,10 @@ Invocation parse_command_line(std::span<const std::string> arguments) {
   std::reverse(rest.begin(), rest.end());
   try {
     app.parse(rest);
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--prompt: 1 required TEXT missing"
+    const std::string message = error.what();
+    return usage_error(fmt::format("{} needs a value", message.substr(0, message.find(':'))), hint);
   } catch (const CLI::ParseError& error) {
     return usage_error(error.what(), hint);
   }

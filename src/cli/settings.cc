@@ -36,7 +36,7 @@ constexpr Setting kSettings[] = {
     {.name = "kv-cache-dtype",
      .value_name = "TYPE",
      .default_value = "auto",
-     .help = "Type of the latent cache: auto is bf16; fp8 halves it; f32 rounds nothing (reference)",
+     .help = "Type of the latent cache: auto is bf16; fp8 takes 57 % of it; f32 rounds nothing (reference)",
      .choices = "auto|bf16|fp8|f32",
      .from_environment = true},
     {.name = "max-model-len",
@@ -108,7 +108,7 @@ constexpr Setting kSettings[] = {
     {.name = "top-k",
      .type = SettingType::kInteger,
      .value_name = "K",
-     .help = "Keep the K most likely tokens; 0 keeps all (default: generation_config.json, else 0)",
+     .help = "Keep the K most likely tokens; 0 or -1 keeps all (default: generation_config.json, else 0)",
      .limits = {.lowest = -1, .highest = 2147483647}},
     {.name = "min-p",
      .type = SettingType::kReal,
@@ -260,8 +260,8 @@ std::string environment_name(const Setting& setting) {
 std::optional<std::string> environment_value(const Setting& setting) {
   if (!setting.from_environment) return std::nullopt;
   const char* value =
-      std::getenv(environment_name(setting).c_str());  // NOLINT(concurrency-mt-unsafe): before any thread
-  if (value == nullptr) return std::nullopt;
+      std::getenv(environment_name(setting).c_str());           // NOLINT(concurrency-mt-unsafe): before any thread
+  if (value == nullptr || *value == '\0') return std::nullopt;  // empty says nothing, as with other tools
   return std::string(value);
 }
 
@@ -285,6 +285,7 @@ Result<double> parse_real(std::string_view text) {
 
 Result<int64_t> parse_size(std::string_view text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  if (digits == 0) return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a number of 0 or more", text));
   const std::string_view suffix = text.substr(digits);
   ASSIGN_OR_RETURN(const int64_t factor, size_factor(suffix));
   double value = 0;

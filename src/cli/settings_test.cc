@@ -118,7 +118,9 @@ TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
       {{"generate", "--prompt", "x", "--temperature", "-1"}, "--temperature must be at least 0"},
       {{"generate", "--prompt", "x", "--device", "tpu"}, "--device must be one of auto|cpu|cuda, not 'tpu'"},
       {{"generate", "--prompt", "x", "--max-tokens", "12x"}, "--max-tokens: 'x' is no size suffix"},
-      {{"generate", "--prompt"}, "--prompt"},
+      {{"generate", "--prompt", "x", "--max-tokens", "-5"}, "--max-tokens: '-5' is not a number of 0 or more"},
+      {{"generate", "--prompt", "x", "--max-tokens", ""}, "--max-tokens: '' is not a number of 0 or more"},
+      {{"generate", "--prompt"}, "error: --prompt needs a value; see"},
       {{"eval"}, "lantern eval needs TASK.jsonl"},
       {{"eval", "a", "b"}, "unexpected argument 'b'"},
       {{"quantize"}, "lantern quantize needs --output"},
@@ -138,6 +140,8 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.integer("max-model-len"), 3000);
   EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.integer("max-model-len"), 5);
   EXPECT_EQ(parse({"generate"}).exit_code, kBadUsage);
+  ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "", 1), 0);
+  EXPECT_FALSE(parse({"generate", "--prompt", "x"}).values.given("max-model-len"));
   ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "long", 1), 0);
   EXPECT_NE(parse({"generate", "--prompt", "x"}).text.find("LANTERN_MAX_MODEL_LEN"), std::string::npos);
   unsetenv("LANTERN_MAX_MODEL_LEN");

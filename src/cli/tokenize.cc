@@ -29,9 +29,11 @@ Result<int> run_tokenize(const Values& values) {
   } else if (values.given("decode")) {
     write_text(tokenizer.decode(ids) + "\n");
   } else {
+    std::string lines;
     for (const int32_t id : ids) {
-      write_text(fmt::format("{:6}  {}\n", id, JsonWriter().value(tokenizer.token_bytes(id)).take()));
+      lines += fmt::format("{:6}  {}\n", id, JsonWriter().value(tokenizer.token_bytes(id)).take());
     }
+    write_text(lines);
   }
   return kSuccess;
 }

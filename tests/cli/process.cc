@@ -1,7 +1,9 @@
 #include "process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,7 +45,13 @@ struct Pipe {
 [[noreturn]] void become_lantern(const std::vector<std::string>& arguments, const RunOptions& options, Pipe& in,
                                  Pipe& out, Pipe& err) {
   dup2(in.read, STDIN_FILENO);
-  dup2(out.write, STDOUT_FILENO);
+  const int output = options.output_path.empty() ? out.write : open(options.output_path.c_str(), O_WRONLY);
+  CHECK(output >= 0, "{} cannot be opened", options.output_path);
+  dup2(output, STDOUT_FILENO);
+  if (options.most_memory_bytes > 0) {
+    const rlimit limit{options.most_memory_bytes, options.most_memory_bytes};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "no limit of memory");
+  }
   dup2(err.write, STDERR_FILENO);
   for (Pipe* pipe : {&in, &out, &err}) {
     Pipe::close_end(pipe->read);

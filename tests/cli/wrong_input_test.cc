@@ -1,5 +1,6 @@
 // Everything that a user can get wrong ends in one sentence that names it, exit code 1, and nothing on stdout.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -170,6 +171,11 @@ TEST(WrongInputTest, AnUnknownFieldIsRefusedWhenStrict) {
   const Outcome lenient = generate(model.path());
   EXPECT_EQ(lenient.exit_code, 0) << lenient.err;
   EXPECT_NE(lenient.err.find("surprising_field"), std::string::npos) << lenient.err;
+  // A file cannot write to the terminal.
+  model.replace("config.json", "surprising_field", "\\u001b[31mred");
+  const Outcome red = generate(model.path());
+  EXPECT_NE(red.err.find("?[31mred"), std::string::npos) << red.err;
+  EXPECT_EQ(red.err.find('\x1b'), std::string::npos) << red.err;
 }
 
 TEST(WrongInputTest, ACorruptTokenizerIsNamed) {
@@ -226,6 +232,114 @@ TEST(WrongInputTest, PathsThatAreNotThere) {
   expect_error(run_lantern({"inspect", "/nonexistent/model"}), {"/nonexistent/model"});
   expect_error(run_lantern({"quantize", "--model", "/nonexistent/model", "--output", "/tmp/never"}),
                {"/nonexistent/model"});
+}
+
+TEST(WrongInputTest, AFileWithoutEnd) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"generate", "--prompt-file", "/dev/zero"}, {"plan", "--input", "/dev/zero"}, {"eval", "/dev/zero"}}) {
+    expect_error(run_lantern(arguments), {"/dev/zero has more than"});
+  }
+}
+
+TEST(WrongInputTest, APipeInPlaceOfAShard) {
+  ModelCopy model;
+  const std::string shard = model.shards().front();
+  model.remove(shard);
+  ASSERT_EQ(mkfifo((model.path() + "/" + shard).c_str(), 0600), 0);
+  expect_error(generate(model.path()), {shard, "not a regular file"});
+}
+
+TEST(WrongInputTest, SizesThatNoOperatorHas) {
+  ModelCopy model;
+  model.replace("config.json", "\"n_routed_experts\": 8", "\"n_routed_experts\": 2048");
+  expect_error(generate(model.path()), {"'n_routed_experts' is 2048; expected an integer from 0 to 1024"});
+  ModelCopy wide;
+  wide.replace("config.json", "\"index_head_dim\": 128", "\"index_head_dim\": 2048");
+  expect_error(run_lantern({"inspect", wide.path()}), {"'index_head_dim' is 2048"});
+  // An index key of 256 values has no FP8 form, but a reference form.
+  ModelCopy wider;
+  wider.replace("config.json", "\"index_head_dim\": 128", "\"index_head_dim\": 256");
+  const Outcome inspected = run_lantern({"inspect", wider.path()});
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_EQ(inspected.out.find("kv cache bf16"), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find("kv cache f32"), std::string::npos) << inspected.out;
+}
+
+TEST(WrongInputTest, AContextThatNoCacheCanNumber) {
+  ModelCopy model;
+  model.replace("config.json", "\"max_position_embeddings\": 2048", "\"max_position_embeddings\": 2147483647");
+  expect_error(generate(model.path(), {"--max-model-len", "2147483647"}), {"--max-model-len", "2147483520"});
+  expect_error(generate(model.path(), {"--max-model-len", "2147483520"}), {"GiB"}, 3);
+  const Outcome bench = run_lantern({"bench", "step", "--model", tiny_model(), "--context", "2147483647", "--quiet"});
+  expect_error(bench, {"2147483647", "--context", "2048"});
+}
+
+TEST(WrongInputTest, SamplingSettingsOfTheCheckpoint) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"top_k": 1e300})", "top_k"},   {R"({"top_k": 4294967297})", "top_k 4294967297"},
+      {R"({"top_k": 1.5})", "top_k 1.5"}, {R"({"top_k": "many"})", "top_k"},
+      {R"({"top_p": 2})", "top_p 2"},     {R"({"temperature": -1})", "temperature -1"},
+  };
+  for (const auto& [text, needle] : cases) {
+    ModelCopy model;
+    model.write("generation_config.json", text);
+    expect_error(run_lantern({"generate", "--model", model.path(), "--prompt", "x", "--max-tokens", "1"}), {needle});
+  }
+}
+
+TEST(WrongInputTest, AModelWhoseLogitsAreNoNumbers) {
+  ModelCopy model;
+  for (const std::string& shard : model.shards()) {
+    const std::string bytes = model.read(shard);
+    const size_t entry = bytes.find("\"model.norm.weight\":");
+    if (entry == std::string::npos) continue;
+    uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+    const size_t offsets = bytes.find("data_offsets\":[", entry) + std::strlen("data_offsets\":[");
+    const size_t begin = 8 + header_bytes + std::stoul(bytes.substr(offsets, 20));
+    model.edit(shard, [&](std::string& text) { text.replace(begin, 512, 512, '\xff'); });  // 256 bf16 NaN
+  }
+  expect_error(generate(model.path()), {"output token 0"});
+  const Outcome task = run_lantern(
+      {"eval", (tiny_model() / "eval" / "copysort.jsonl").string(), "--limit", "1", "--model", model.path()});
+  expect_error(task, {"output token 0"});
+}
+
+TEST(WrongInputTest, AnEmptyStopString) { expect_error(generate(tiny_model(), {"--stop", ""}), {"--stop"}); }
+
+TEST(WrongInputTest, AFullDiskIsNotPassedOver) {
+  RunOptions options;
+  options.output_path = "/dev/full";
+  const std::string tiny = tiny_model().string();
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"generate", "--prompt", "x", "--max-tokens", "2", "--temperature", "0"},
+           {"generate", "--prompt", "x", "--max-tokens", "2", "--temperature", "0", "--json"},
+           {"score", "--text", "hello", "--json"},
+           {"tokenize", "--text", "hello"},
+           {"inspect", tiny},
+           {"eval", tiny + "/eval/copysort.jsonl", "--limit", "1"},
+           {"plan", "--input", LANTERN_SOURCE_DIR "/tests/plan/cases/mixed_decode.json", "--device", "cpu"},
+           {"help", "generate"},
+           {"--help"}}) {
+    expect_error(run_lantern(arguments, options), {"standard output cannot be written: No space left on device"});
+  }
+}
+
+TEST(WrongInputTest, ThreadsThatTheSystemRefuses) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they reserve more than any such limit
+  GTEST_SKIP() << "a sanitizer needs more addresses than the limit leaves";
+#endif
+  RunOptions options;
+  options.most_memory_bytes = 200u << 20;
+  expect_error(run_lantern({"generate", "--prompt", "x", "--threads", "1000"}, options), {"--threads"}, 3);
+}
+
+TEST(WrongInputTest, CtrlCEndsWhatNobodyWatches) {
+  RunOptions options;
+  options.interrupt_after_output_bytes = 0;  // once it says that it is loading
+  const Outcome outcome =
+      run_lantern({"bench", "step", "--model", tiny_model(), "--repetitions", "2000000000", "--prefill", "0"}, options);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
 }
 
 TEST(WrongInputTest, WhatIsNotSupportedIsNotPretended) {
