@@ -83,6 +83,23 @@ void expect_says(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
+TEST(PlanCAbi, SizesBeyondAnyMachineAreRefused) {
+  PlanSetup setup;
+  std::vector<lantern_plan_group> groups(4, lantern_plan_group{sizeof(lantern_plan_group), 64, 1, 9, INT32_MAX, 0});
+  setup.config.groups = groups.data();
+  setup.config.max_tokens = INT32_MAX;
+  for (uint32_t count = 1; count <= 4; ++count) {
+    setup.config.num_groups = count;  // the sum of four such tables is 2^64 elements
+    size_t bytes = 0;
+    EXPECT_NE(error_of(lantern_plan_buffer_bytes(&setup.config, &bytes)).find("more memory"), std::string::npos);
+    EXPECT_EQ(bytes, 0u);
+    std::vector<int64_t> memory(1 << 20);
+    lantern_plan* plan = nullptr;
+    EXPECT_NE(error_of(lantern_plan_create(&setup.config, memory.data(), memory.size() * 8, &plan)), "");
+    EXPECT_EQ(plan, nullptr);
+  }
+}
+
 TEST(PlanCAbi, TheHeaderIsC) { EXPECT_EQ(lantern_plan_header_is_c(), lantern_plan_abi_version()); }
 
 TEST(PlanCAbi, PlansTwoCacheGroups) {

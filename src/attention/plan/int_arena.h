@@ -13,6 +13,9 @@ namespace lantern::plan {
 
 class IntArena {
  public:
+  // No machine has as much; sums of as many products of two int32 as a layout has stay in int64 below it.
+  static constexpr int64_t kMost = int64_t{1} << 56;
+
   // Counts first: `layout` is called with the arena twice, as Workspace does it.
   template <class Layout>
   Status create(Device& device, std::string_view owner, const Layout& layout) {
@@ -28,7 +31,7 @@ class IntArena {
     used_ = 0;
     layout(*this);
   }
-  // Elements that the layout takes.
+  // Elements that the layout takes; kMost for that many or more.
   template <class Layout>
   int64_t count(const Layout& layout) {
     used_ = 0;
@@ -38,7 +41,7 @@ class IntArena {
   // `count` elements; an empty view while counting.
   Fixed<int32_t> take(int64_t count) {
     const int64_t begin = used_;
-    used_ += (count + kAlignment - 1) / kAlignment * kAlignment;
+    used_ = std::min(used_ + (count + kAlignment - 1) / kAlignment * kAlignment, kMost);
     return memory_.empty() ? Fixed<int32_t>() : memory_.sub(begin, count);
   }
   Fixed<int32_t> all() const { return memory_; }

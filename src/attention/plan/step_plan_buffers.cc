@@ -77,7 +77,13 @@ Result<int64_t> StepPlanBuffers::ints_needed(const StepPlanConfig& config) {
   RETURN_IF_ERROR(config.check());
   StepPlanBuffers buffers;
   buffers.configure(config);
-  return buffers.arena_.count([&](plan::IntArena& arena) { buffers.lay_out(arena); });
+  const int64_t ints = buffers.arena_.count([&](plan::IntArena& arena) { buffers.lay_out(arena); });
+  if (ints < plan::IntArena::kMost) return ints;
+  return Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("a plan for max_tokens {} and max_requests {} with these cache groups takes more memory than "
+                  "any machine has; lower them or max_blocks_per_request",
+                  config.limits.max_tokens, config.limits.max_requests));
 }
 
 Status StepPlanBuffers::create_in(const Fixed<int32_t>& memory, const StepPlanConfig& config) {
