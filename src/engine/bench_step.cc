@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "base/median.h"
 #include "engine/session.h"
 #include "engine/step_buffers.h"
 
@@ -21,9 +22,7 @@ double median_seconds(int32_t repetitions, const std::function<void()>& before_e
     body();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return median(std::move(seconds));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/median.h"
 #include "device/device.h"
 
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
@@ -55,12 +56,6 @@ HWY_EXPORT(read_words);
 // Read by one thread at a time: long enough to stream, short enough that all threads end together.
 constexpr int64_t kPieceBytes = 2 << 20;
 constexpr int64_t kStreams = 8;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
-}
 
 // Bytes per second of one pass over whole pieces of `buffer`.
 double read_once(ThreadPool& threads, std::span<const std::byte> buffer) {
