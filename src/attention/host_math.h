@@ -33,6 +33,21 @@ void multiply_nn(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, c
 void multiply_nt(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
                  int64_t ldc, bool accumulate);
 
+// Rows of e4m3 codes: element (r, j) is code * scales[j / block_cols], rounded once.
+struct E4m3Rows {
+  const std::byte* data = nullptr;
+  int64_t row_bytes = 0;
+  const float* scales = nullptr;
+  int64_t block_cols = 0;
+};
+// Whether the two products below take `cols` columns of b: cols and block_cols are multiples of 32, and no scale is
+// too large to be multiplied by 2^8.
+bool multiply_row_takes(const E4m3Rows& b, int64_t cols);
+// multiply_nn and multiply_nt for m = 1, bit by bit, without a copy of b as floats: c[j] (+)= sum_k a[k] * b[k, j].
+void multiply_row_e4m3_nn(int64_t n, int64_t k, const float* a, const E4m3Rows& b, float* c, bool accumulate);
+// c[j] (+)= sum_k a[k] * b[j, k].
+void multiply_row_e4m3_nt(int64_t n, int64_t k, const float* a, const E4m3Rows& b, float* c, bool accumulate);
+
 // dst[j, i] = src[i, j] for i < rows, j < cols.
 void transpose(int64_t rows, int64_t cols, const float* src, int64_t src_stride, float* dst, int64_t dst_stride);
 

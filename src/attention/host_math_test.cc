@@ -104,6 +104,54 @@ TEST_P(HostMath, DecodesEveryCodeExactly) {
   }
 }
 
+TEST_P(HostMath, OneRowByFp8EqualsTheProductOfDecodedValuesBitByBit) {
+  struct Shape {
+    int64_t rows, cols, block_cols;  // of the matrix
+  };
+  for (const Shape s : {Shape{192, 512, 128}, Shape{5, 96, 32}, Shape{21, 320, 128}, Shape{8, 64, 512}}) {
+    const int64_t row_bytes = s.cols + 3;
+    const int64_t blocks = (s.cols + s.block_cols - 1) / s.block_cols;
+    std::vector<std::byte> codes(static_cast<size_t>(s.rows * row_bytes), std::byte{0x7f});
+    std::vector<float> scales = test::random_floats(generator_, static_cast<size_t>(blocks));
+    std::vector<float> values(static_cast<size_t>(s.rows * s.cols));
+    const host_math::E4m3Rows rows = {codes.data(), row_bytes, scales.data(), s.block_cols};
+    for (int64_t r = 0; r < s.rows; ++r) {
+      for (int64_t j = 0; j < s.cols; ++j) {
+        auto code = static_cast<uint8_t>(generator_());
+        if ((code & 0x7f) == 0x7f) code = 0x81;  // the smallest; NaN has a case of its own
+        codes[static_cast<size_t>(r * row_bytes + j)] = std::byte{code};
+        values[static_cast<size_t>(r * s.cols + j)] =
+            to_float(e4m3_t{code}) * scales[static_cast<size_t>(j / s.block_cols)];
+      }
+    }
+    ASSERT_TRUE(host_math::multiply_row_takes(rows, s.cols));
+    const std::vector<float> a = test::random_floats(generator_, static_cast<size_t>(std::max(s.rows, s.cols)));
+    for (const bool accumulate : {false, true}) {
+      // Without accumulation what stands there must not be read.
+      std::vector<float> want(static_cast<size_t>(s.cols), accumulate ? 0.5f : NAN), got = want;
+      host_math::multiply_nn(1, s.cols, s.rows, a.data(), s.rows, values.data(), s.cols, want.data(), s.cols,
+                             accumulate);
+      host_math::multiply_row_e4m3_nn(s.cols, s.rows, a.data(), rows, got.data(), accumulate);
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0) << s.rows << " x " << s.cols;
+      want.assign(static_cast<size_t>(s.rows), accumulate ? 0.5f : NAN);
+      got = want;
+      host_math::multiply_nt(1, s.rows, s.cols, a.data(), s.cols, values.data(), s.cols, want.data(), s.rows,
+                             accumulate);
+      host_math::multiply_row_e4m3_nt(s.rows, s.cols, a.data(), rows, got.data(), accumulate);
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0) << s.rows << " x " << s.cols << " transposed";
+    }
+    codes[static_cast<size_t>(3 * row_bytes + 37)] = std::byte{0xff};
+    std::vector<float> c(static_cast<size_t>(std::max(s.rows, s.cols)));
+    host_math::multiply_row_e4m3_nn(s.cols, s.rows, a.data(), rows, c.data(), false);
+    for (int64_t j = 0; j < s.cols; ++j) EXPECT_EQ(std::isnan(c[static_cast<size_t>(j)]), j == 37);
+    host_math::multiply_row_e4m3_nt(s.rows, s.cols, a.data(), rows, c.data(), false);
+    for (int64_t j = 0; j < s.rows; ++j) EXPECT_EQ(std::isnan(c[static_cast<size_t>(j)]), j == 3);
+    EXPECT_FALSE(host_math::multiply_row_takes(rows, s.cols - 1));
+    scales.back() = 2e36f;
+    EXPECT_FALSE(host_math::multiply_row_takes(rows, s.cols));
+  }
+}
+
 TEST_P(HostMath, ExponentialIsAccurateAndExactAtZero) {
   EXPECT_EQ(host_math::exponential(0.0f), 1.0f);
   EXPECT_EQ(host_math::exponential(-0.0f), 1.0f);

@@ -37,6 +37,22 @@ void decode_kv_b(const KvUpProjection& kv_b, int64_t row, int64_t begin, int64_t
   }
 }
 
+void kv_b_codes(const KvUpProjection& kv_b, int64_t row, int64_t most, int64_t begin, int64_t count, KvCodes& out) {
+  CHECK(count <= KvCodes::kMostCols, "{} columns of kv_b_proj at a time", count);
+  out.rows = 0;
+  const int64_t block_cols = kv_b.scales ? kv_b.block_cols : KvCodes::kMostCols;
+  if (kv_b.dtype != DType::kF8E4M3 || begin % block_cols != 0 || block_cols % 32 != 0) return;
+  for (int64_t i = 0; i * block_cols < count; ++i) {
+    out.scales[i] = kv_b.scales ? scale_at(kv_b, row, begin + i * block_cols) : kv_b.global_scale;
+  }
+  out.codes = {.data = kv_b.data.get() + row * kv_b.row_bytes + begin,
+               .row_bytes = kv_b.row_bytes,
+               .scales = out.scales,
+               .block_cols = block_cols};
+  if (!host_math::multiply_row_takes(out.codes, count)) return;
+  out.rows = kv_b.scales ? std::min<int64_t>(most, kv_b.block_rows - row % kv_b.block_rows) : most;
+}
+
 void check_kv_b(const KvUpProjection& kv_b) {
   const DType dtype = kv_b.dtype;
   CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF8E4M3,
