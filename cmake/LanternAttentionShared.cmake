@@ -12,7 +12,7 @@ endif()
 add_library(lantern_attention_shared SHARED ${attention_shared_sources})
 set_target_properties(lantern_attention_shared PROPERTIES OUTPUT_NAME lantern_attention SOVERSION 1
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-target_include_directories(lantern_attention_shared PUBLIC include PRIVATE src)
+target_include_directories(lantern_attention_shared PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> PRIVATE src)
 target_compile_definitions(lantern_attention_shared PRIVATE FMT_HEADER_ONLY)
 target_link_libraries(lantern_attention_shared PRIVATE lantern_options Threads::Threads)
 target_link_options(lantern_attention_shared PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)

@@ -5,7 +5,8 @@
  *
  * Conventions. All arrays are int32, contiguous, and on the plan's device. Every struct begins with struct_size, which
  * the caller sets to sizeof: fields that an older caller does not know are taken as 0, and a newer caller is refused
- * only where it uses fields that this library does not know. Functions return a lantern_status;
+ * only where it uses fields that this library does not know. Functions return LANTERN_OK,
+ * LANTERN_INVALID_ARGUMENT or LANTERN_UNSUPPORTED (no CUDA in this build or on this machine, or CUDA refuses);
  * lantern_plan_last_error() has the sentence. A plan may be used by one thread at a time, different plans by any. */
 #ifndef LANTERN_PLAN_H
 #define LANTERN_PLAN_H
@@ -13,11 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define LANTERN_API __attribute__((visibility("default")))
-#else
-#define LANTERN_API
-#endif
+#include "lantern/status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,12 +22,6 @@ extern "C" {
 /* NOLINTBEGIN(modernize-use-using): C has no using */
 
 #define LANTERN_PLAN_ABI_VERSION 1u
-
-typedef enum lantern_status {
-  LANTERN_OK = 0,
-  LANTERN_INVALID_ARGUMENT = 1,
-  LANTERN_UNSUPPORTED = 2 /* no CUDA in this build or on this machine, or CUDA refuses */
-} lantern_status;
 
 typedef enum lantern_device_kind {
   LANTERN_DEVICE_CPU = 0,

@@ -12,14 +12,14 @@
 namespace lantern {
 
 double EngineReport::acceptance() const {
-  int64_t verified = 0;
+  int64_t checked = 0;
   int64_t accepted = 0;
   for (size_t i = 0; i < kMaxDrafts; ++i) {
-    verified += drafts_verified[i];
+    checked += drafts_checked[i];
     accepted += drafts_accepted[i];
   }
-  return verified > 0 ? static_cast<double>(accepted) / static_cast<double>(verified)
-                      : std::numeric_limits<double>::quiet_NaN();
+  return checked > 0 ? static_cast<double>(accepted) / static_cast<double>(checked)
+                     : std::numeric_limits<double>::quiet_NaN();
 }
 
 RequestHandle::RequestHandle(std::weak_ptr<EngineLoop> loop, std::shared_ptr<LiveRequest> live)
@@ -130,6 +130,7 @@ Result<RequestHandle> Engine::submit(EngineRequest request, OnOutput on_output) 
 
 bool Engine::drain(std::optional<std::chrono::milliseconds> timeout) { return loop_->drain(timeout); }
 EngineReport Engine::report() const { return loop_->report(); }
+std::optional<Error> Engine::lost() const { return loop_->lost(); }
 const EngineSettings& Engine::settings() const { return loop_->settings(); }
 const Tokenizer* Engine::tokenizer() const { return loop_->tokenizer(); }
 

@@ -72,10 +72,11 @@ struct EngineReport {
   double executor_seconds = 0;  // of these, in the executor
   double overhead_seconds = 0;  // processor time of the engine thread outside of the executor
   double last_step_seconds = 0;
-  std::array<int64_t, kMaxDrafts> drafts_verified{};  // by position
+  // By place in a draft: drafts that were checked (all before them were right), and those that were right.
+  std::array<int64_t, kMaxDrafts> drafts_checked{};
   std::array<int64_t, kMaxDrafts> drafts_accepted{};
 
-  // Of all drafts verified, NaN where there were none.
+  // Of all drafts that were checked; NaN where none were.
   double acceptance() const;
 };
 
@@ -148,6 +149,8 @@ class Engine {
   bool drain(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   EngineReport report() const;
+  // Why no request is accepted any more, once the device is lost.
+  std::optional<Error> lost() const;
   const EngineSettings& settings() const;
   const Tokenizer* tokenizer() const;
 

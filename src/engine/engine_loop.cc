@@ -73,23 +73,8 @@ void EngineLoop::shutdown() {
 
 EngineTime EngineLoop::now() const { return std::chrono::duration_cast<EngineTime>(Clock::now() - origin_); }
 
-Status EngineLoop::check_tokens(const EngineRequest& request) const {
-  const auto check = [&](const std::vector<int32_t>& ids, const char* what) -> Status {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= 0 && (parts_.vocab_size == 0 || ids[i] < parts_.vocab_size)) continue;
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{} has token id {} at index {}, outside the vocabulary {}", what, ids[i], i,
-                               parts_.vocab_size == 0 ? std::string("(ids are 0 or more)")
-                                                      : fmt::format("of {}", parts_.vocab_size)));
-    }
-    return {};
-  };
-  RETURN_IF_ERROR(check(request.request.prompt, "the prompt"));
-  return check(request.request.stop_token_ids, "stop_token_ids");
-}
-
 Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, OnOutput on_output) {
-  RETURN_IF_ERROR(check_tokens(request));
+  if (parts_.vocab_size > 0) RETURN_IF_ERROR(check_vocabulary(request.request, parts_.vocab_size));
   std::erase_if(request.stop, [](const std::string& string) { return string.empty(); });
   if (!request.stop.empty() && parts_.tokenizer == nullptr) {
     return Error(ErrorCode::kUnsupported,
@@ -166,6 +151,11 @@ bool EngineLoop::drain(std::optional<std::chrono::milliseconds> timeout) {
 EngineReport EngineLoop::report() const {
   const std::lock_guard lock(mutex_);
   return report_;
+}
+
+std::optional<Error> EngineLoop::lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
 }
 
 void EngineLoop::run() {
@@ -260,12 +250,10 @@ void EngineLoop::turn() {
 }
 
 void EngineLoop::finish_step() {
-  const StepTransaction& step = core_->in_flight(0);
   const size_t items = batch_.items.size();
   const Status finished = core_->finish_step();
   if (finished.ok()) {
     ++counts_.steps;
-    count_drafts(step);
     return;
   }
   log_warning("the device is lost: {}", finished.error().message());
@@ -335,18 +323,6 @@ void EngineLoop::on_end(const Sequence& sequence) {
   }
 }
 
-void EngineLoop::count_drafts(const StepTransaction& step) {
-  const std::vector<StepRow>& rows = step.batch().rows;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const int32_t drafts = rows[r].num_drafts();
-    const int32_t accepted = step.results().num_tokens[r] - 1;
-    for (int32_t i = 0; i < std::min<int32_t>(drafts, EngineReport::kMaxDrafts); ++i) {
-      ++counts_.drafts_verified[static_cast<size_t>(i)];
-      counts_.drafts_accepted[static_cast<size_t>(i)] += i < accepted ? 1 : 0;
-    }
-  }
-}
-
 void EngineLoop::publish_report() {
   const EngineState& state = core_->state();
   counts_.num_running = static_cast<int32_t>(state.running.size()) + state.num_draining;
@@ -360,6 +336,9 @@ void EngineLoop::publish_report() {
   counts_.prompt_tokens_cached = state.stats.prompt_tokens_cached;
   counts_.output_tokens = state.stats.tokens_out;
   counts_.tokens_run = state.stats.tokens_run;
+  static_assert(EngineReport::kMaxDrafts <= EngineStats::kCountedDrafts);
+  std::copy_n(state.stats.drafts_checked.begin(), EngineReport::kMaxDrafts, counts_.drafts_checked.begin());
+  std::copy_n(state.stats.drafts_accepted.begin(), EngineReport::kMaxDrafts, counts_.drafts_accepted.begin());
   const std::lock_guard lock(mutex_);
   report_ = counts_;
 }

@@ -48,6 +48,7 @@ class EngineLoop final : private OutputSink {
   void cancel(const std::shared_ptr<LiveRequest>& live);
   bool drain(std::optional<std::chrono::milliseconds> timeout);
   EngineReport report() const;
+  std::optional<Error> lost() const;
   const EngineSettings& settings() const { return parts_.settings; }
   const Tokenizer* tokenizer() const { return parts_.tokenizer.get(); }
 
@@ -62,7 +63,6 @@ class EngineLoop final : private OutputSink {
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_end(const Sequence& sequence) override;
 
-  Status check_tokens(const EngineRequest& request) const;
   EngineTime now() const;
   void run();
   // Waits while there is nothing to do. False: the engine closes.
@@ -72,7 +72,6 @@ class EngineLoop final : private OutputSink {
   void finish_step();
   void wait_before_next_try();
   void refuse(LiveRequest& live, const Error& error);
-  void count_drafts(const StepTransaction& step);
   void publish_report();
 
   Engine::Parts parts_;

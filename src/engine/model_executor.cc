@@ -198,7 +198,7 @@ void ModelExecutor::run(const Shape& shape) {
   plan_step(stream_, plan);
   mask_unwritten(stream_, {.upload = upload, .slot_mapping = plan.groups[0].slot_mapping});
   const StepView view = plan_.view(inputs_, shape.bucket, shape.decode_tokens);
-  model_.forward(stream_, view, Fixed<const int32_t>(token_ids_));
+  model_.forward(stream_, view, Fixed<const int32_t>(token_ids_), options_.observer);
   sample_rows(shape);
   verify_rows(stream_, {.upload = upload,
                         .slots = slots_.arrays(),

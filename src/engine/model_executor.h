@@ -19,6 +19,8 @@ struct ModelExecutorOptions {
   // Below 0: drafts are verified. In [0, 1]: each is accepted with this chance, whatever it is, and what was to be
   // sampled is replaced by it: for benchmarks on random weights, whose drafts are never right.
   double synthetic_acceptance = -1;
+  // Told of every step's layers, those of the MTP layer left out; outlives the executor. For benchmarks.
+  const StepObserver* observer = nullptr;
 };
 
 // Limits, and rows of logits at once, of a model that make_model_executor() accepts for these (checked) settings.

@@ -1,7 +1,6 @@
 // include/lantern/plan.h over StepPlanBuffers.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "attention/plan/plan_faults.h"
 #include "attention/plan/plan_host.h"
 #include "attention/plan/step_plan_buffers.h"
+#include "base/c_struct.h"
 #include "lantern/plan.h"
 
 struct lantern_plan {
@@ -37,28 +37,9 @@ lantern_status finish(const Status& status) {
 
 Error refuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
 
-// A caller's struct as this library knows it: what an older caller does not have is 0; what a newer one has beyond must
-// be. `first_size` is the struct's size in its first version, below which nobody can be.
 template <class Struct>
-Result<Struct> read_struct(const Struct* from, const char* name, size_t first_size = sizeof(Struct)) {
-  if (from == nullptr) return refuse(fmt::format("{} is NULL", name));
-  uint32_t size = 0;
-  std::memcpy(&size, from, sizeof(size));
-  constexpr uint32_t kMostBytes = 4096;  // no version will have as many: the field was not set
-  if (size < first_size || size > kMostBytes) {
-    return refuse(fmt::format("{}.struct_size is {}, but the struct has {} bytes; set it to sizeof({})", name, size,
-                              sizeof(Struct), name));
-  }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
-  if (size > sizeof(Struct) && std::any_of(bytes + sizeof(Struct), bytes + size, [](auto byte) { return byte != 0; })) {
-    return refuse(
-        fmt::format("{} has fields beyond its first {} bytes, which this library, of ABI version {}, does not "
-                    "know; leave them 0 or use a newer library",
-                    name, sizeof(Struct), LANTERN_PLAN_ABI_VERSION));
-  }
-  Struct known{};
-  std::memcpy(&known, from, std::min<size_t>(size, sizeof(Struct)));
-  return known;
+Result<Struct> read_struct(const Struct* from, const char* name) {
+  return read_c_struct(from, name, LANTERN_PLAN_ABI_VERSION);
 }
 
 Result<std::vector<CacheGroup>> read_groups(const lantern_plan_config& c) {

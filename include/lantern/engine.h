@@ -1,0 +1,262 @@
+// Lantern's engine for C++ programs: a model, served to many threads by one engine. A header over engine_c.h, so that a
+// program and the library may be built by different compilers and with different standard libraries.
+//
+//   auto engine = lantern::Engine::create({.model_dir = "models/tiny"});
+//   if (!engine.ok()) return complain(engine.error().message);
+//   auto stream = engine->submit({.prompt = "Question: What is 6 times 7?", .max_tokens = 64});
+//   while (auto output = stream->next()) std::cout << output->text << std::flush;
+//
+// An Engine may be used by any number of threads at once; a TokenStream by one at a time, except for cancel(). No call
+// waits for the engine but create(), next(), next_for() and drain().
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lantern/engine_c.h"
+
+namespace lantern {
+// Part of every name that the linker sees, so that nothing of this meets what a statically linked library calls alike.
+inline namespace abi1 {
+
+struct Error {
+  lantern_status status = LANTERN_OK;
+  std::string message;  // one sentence: what, where, what to change
+};
+
+// A value, or why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  // Precondition: ok().
+  T& value() { return std::get<0>(state_); }
+  T& operator*() { return value(); }
+  T* operator->() { return &value(); }
+  // Precondition: !ok().
+  const Error& error() const { return std::get<1>(state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+// What 0 and empty mean is said at lantern_engine_config.
+struct EngineConfig {
+  std::string model_dir;
+  std::string device = "auto";          // "auto", "cpu" or "cuda"
+  std::string kv_cache_dtype = "auto";  // "auto", "bf16", "fp8" or "f32"
+  int32_t threads = 0;
+  int32_t max_model_len = 0;
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  int32_t num_draft_tokens = 0;
+  int32_t max_queued = 0;
+  int64_t kv_cache_bytes = 0;
+  bool prefix_caching = true;
+  bool strict_config = false;
+};
+
+struct Message {
+  std::string role;  // "system", "user", "assistant", ...
+  std::string content;
+};
+
+struct Request {
+  // Exactly one of these three.
+  std::vector<int32_t> prompt_tokens = {};      // ids, special tokens included
+  std::string prompt = {};                      // text; special tokens in it are recognised
+  std::vector<Message> messages = {};           // written in the format that the model was trained on
+  std::optional<bool> thinking = std::nullopt;  // of a conversation; unset: as the format does by itself
+
+  int32_t max_tokens = 0;  // of each choice; 0: what the context has room for
+  int32_t n = 1;           // choices
+  float temperature = 0;   // 0: greedy
+  float top_p = 1;
+  float min_p = 0;
+  int32_t top_k = 0;  // 0: all
+  int32_t min_tokens = 0;
+  uint64_t seed = 0;
+
+  std::vector<std::string> stop = {};  // strings that end the text
+  std::vector<int32_t> stop_token_ids = {};
+  bool include_stop = false;  // what ended the text is part of it
+  bool ignore_eos = false;
+  bool keep_special_tokens = false;
+  int32_t priority = 0;                 // 0 is the most urgent
+  std::chrono::milliseconds timeout{};  // from submission to the last token; 0: none
+  std::string cache_salt = {};          // only requests of the same salt share prefixes
+};
+
+// What came of a choice since its last output.
+struct Output {
+  int32_t choice = 0;
+  std::vector<int32_t> tokens;  // a stop token among them
+  std::string text;
+  lantern_end_reason end_reason = LANTERN_NOT_ENDED;  // the choice's last output has another
+  int32_t stop_token = -1;                            // that ended it
+  std::string stop_string;                            // that ended it
+  std::string error;                                  // why it failed
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt, found by the prefix cache; with the last output
+
+  bool ended() const { return end_reason != LANTERN_NOT_ENDED; }
+};
+
+namespace detail {
+
+inline Error last_error(lantern_status status) { return {status, lantern_last_error()}; }
+
+inline const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+inline std::vector<const char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<const char*> all;
+  all.reserve(texts.size());
+  for (const std::string& text : texts) all.push_back(text.c_str());
+  return all;
+}
+
+struct DestroyEngine {
+  void operator()(lantern_engine* engine) const { lantern_engine_destroy(engine); }
+};
+struct DestroyStream {
+  void operator()(lantern_stream* stream) const { lantern_stream_destroy(stream); }
+};
+
+}  // namespace detail
+
+// A request's outputs. Gone before its choices have ended, it cancels them. May outlive the engine.
+class TokenStream {
+ public:
+  // Waits for the next output. Nothing when every choice has ended and all was read.
+  std::optional<Output> next() { return take(-1); }
+  // Nothing also when none comes in time; ended() tells the two apart.
+  std::optional<Output> next_for(std::chrono::milliseconds timeout) { return take(timeout.count()); }
+  // Every choice has ended and all was read.
+  bool ended() const { return ended_; }
+  // Choices that have not ended end with LANTERN_END_CANCELLED. Any thread.
+  void cancel() { lantern_stream_cancel(stream_.get()); }
+
+ private:
+  friend class Engine;
+  explicit TokenStream(lantern_stream* stream) : stream_(stream) {}
+
+  std::optional<Output> take(int64_t timeout_ms) {
+    lantern_output from{};
+    from.struct_size = sizeof(from);
+    const lantern_status status = lantern_stream_next(stream_.get(), timeout_ms, &from);
+    ended_ = status != LANTERN_OK && status != LANTERN_TIMEOUT;
+    if (status != LANTERN_OK) return std::nullopt;
+    Output output;
+    output.choice = from.choice;
+    output.tokens.assign(from.tokens, from.tokens + from.num_tokens);
+    output.text.assign(from.text, from.text_bytes);
+    output.end_reason = static_cast<lantern_end_reason>(from.end_reason);
+    output.stop_token = from.stop_token;
+    output.stop_string = from.stop_string;
+    output.error = from.error;
+    output.prompt_tokens = from.prompt_tokens;
+    output.cached_tokens = from.cached_tokens;
+    return output;
+  }
+
+  std::unique_ptr<lantern_stream, detail::DestroyStream> stream_;
+  bool ended_ = false;
+};
+
+class Engine {
+ public:
+  // Loads a model. Errors: everything that can be wrong with a checkpoint or a setting, and too little memory.
+  static Result<Engine> create(const EngineConfig& config) {
+    lantern_engine_config c{};
+    c.struct_size = sizeof(c);
+    c.model_dir = config.model_dir.c_str();
+    c.device = detail::or_null(config.device);
+    c.kv_cache_dtype = detail::or_null(config.kv_cache_dtype);
+    c.threads = config.threads;
+    c.max_model_len = config.max_model_len;
+    c.max_num_seqs = config.max_num_seqs;
+    c.max_num_batched_tokens = config.max_num_batched_tokens;
+    c.num_draft_tokens = config.num_draft_tokens;
+    c.max_queued = config.max_queued;
+    c.kv_cache_bytes = config.kv_cache_bytes;
+    c.no_prefix_caching = config.prefix_caching ? 0 : 1;
+    c.strict_config = config.strict_config ? 1 : 0;
+    lantern_engine* engine = nullptr;
+    const lantern_status status = lantern_engine_create(&c, &engine);
+    if (status != LANTERN_OK) return detail::last_error(status);
+    return Engine(engine);
+  }
+
+  // Errors: a request that makes no sense or could never be served, a full queue, an engine that drains.
+  Result<TokenStream> submit(const Request& request) {
+    const std::vector<const char*> stop = detail::pointers(request.stop);
+    std::vector<const char*> roles;
+    std::vector<const char*> contents;
+    for (const Message& message : request.messages) {
+      roles.push_back(message.role.c_str());
+      contents.push_back(message.content.c_str());
+    }
+    lantern_request r{};
+    r.struct_size = sizeof(r);
+    if (!request.prompt_tokens.empty()) r.prompt_tokens = request.prompt_tokens.data();
+    r.num_prompt_tokens = request.prompt_tokens.size();
+    r.prompt = detail::or_null(request.prompt);
+    if (!roles.empty()) r.message_roles = roles.data();
+    r.message_contents = contents.data();
+    r.num_messages = static_cast<uint32_t>(roles.size());
+    if (request.thinking) r.thinking = *request.thinking ? 1 : -1;
+    r.max_tokens = request.max_tokens;
+    r.n = request.n;
+    r.temperature = request.temperature;
+    r.top_p = request.top_p;
+    r.min_p = request.min_p;
+    r.top_k = request.top_k;
+    r.min_tokens = request.min_tokens;
+    r.seed = request.seed;
+    r.stop = stop.data();
+    r.num_stop = stop.size();
+    r.stop_token_ids = request.stop_token_ids.data();
+    r.num_stop_token_ids = request.stop_token_ids.size();
+    r.include_stop = request.include_stop ? 1 : 0;
+    r.ignore_eos = request.ignore_eos ? 1 : 0;
+    r.keep_special_tokens = request.keep_special_tokens ? 1 : 0;
+    r.priority = request.priority;
+    r.timeout_ms = request.timeout.count();
+    r.cache_salt = detail::or_null(request.cache_salt);
+    lantern_stream* stream = nullptr;
+    const lantern_status status = lantern_engine_submit(engine_.get(), &r, &stream);
+    if (status != LANTERN_OK) return detail::last_error(status);
+    return TokenStream(stream);
+  }
+
+  // No request is accepted from now on. Waits until all that are in have ended; false when `timeout` passes before.
+  bool drain(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+    return lantern_engine_drain(engine_.get(), timeout ? std::max<int64_t>(timeout->count(), 0) : -1) == LANTERN_OK;
+  }
+
+  lantern_engine_stats stats() const {
+    lantern_engine_stats stats{};
+    stats.struct_size = sizeof(stats);
+    (void)lantern_engine_get_stats(engine_.get(), &stats);  // cannot fail: both are there
+    return stats;
+  }
+
+ private:
+  explicit Engine(lantern_engine* engine) : engine_(engine) {}
+
+  std::unique_ptr<lantern_engine, detail::DestroyEngine> engine_;
+};
+
+}  // namespace abi1
+}  // namespace lantern

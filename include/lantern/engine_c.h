@@ -1,0 +1,155 @@
+/* Lantern's engine for programs in C and whatever can call C: a model, served to many threads by one engine. engine.h
+ * has the same for C++.
+ *
+ * Conventions. Every struct begins with struct_size, which the caller sets to sizeof; fields that an older caller does
+ * not know are taken as 0, and a newer caller is refused only where it uses fields that this library does not know. A
+ * field that is 0 or NULL means its default. Functions return a lantern_status; lantern_last_error() has the sentence
+ * for what is not LANTERN_OK, LANTERN_TIMEOUT or LANTERN_END. Text is UTF-8. What a caller passes is read before a
+ * function returns and need not live longer.
+ *
+ * Threads. An engine may be used by any number of threads at once; a stream by one thread at a time, except for
+ * lantern_stream_cancel. No call waits for the engine but those that say so. */
+#ifndef LANTERN_ENGINE_C_H
+#define LANTERN_ENGINE_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lantern/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* NOLINTBEGIN(modernize-use-using): C has no using */
+
+#define LANTERN_ENGINE_ABI_VERSION 1u
+
+typedef struct lantern_engine lantern_engine;
+typedef struct lantern_stream lantern_stream;
+
+typedef struct lantern_engine_config {
+  uint32_t struct_size;
+  int32_t threads;                /* of the CPU; 0: every usable core */
+  const char* model_dir;          /* config.json, tokenizer, safetensors; required */
+  const char* device;             /* "auto", "cpu" or "cuda"; NULL: "auto" */
+  const char* kv_cache_dtype;     /* "auto", "bf16", "fp8" or "f32"; NULL: "auto" */
+  int32_t max_model_len;          /* longest context in tokens; 0: the model's own, at most 32768 */
+  int32_t max_num_seqs;           /* sequences that run at a time; 0: 64 */
+  int32_t max_num_batched_tokens; /* tokens of a step; 0: 512, or what drafts for every sequence need */
+  int32_t num_draft_tokens;       /* tokens that the model's MTP layer drafts for each step; 0: none */
+  int32_t max_queued;             /* sequences that wait; more are refused. 0: 10000 */
+  int32_t no_prefix_caching;      /* not 0: prompts share nothing */
+  int32_t strict_config;          /* not 0: a field of config.json that is not known is an error */
+  int32_t reserved;               /* 0 */
+  int64_t kv_cache_bytes;         /* of the cache for all sequences; 0: a share of what is free */
+} lantern_engine_config;
+
+/* Exactly one of prompt_tokens, prompt and message_roles is given. */
+typedef struct lantern_request {
+  uint32_t struct_size;
+  uint32_t num_messages;
+  const int32_t* prompt_tokens; /* ids, special tokens included */
+  size_t num_prompt_tokens;
+  const char* prompt;                  /* text; special tokens in it are recognised */
+  const char* const* message_roles;    /* of a conversation: "system", "user", "assistant", ... */
+  const char* const* message_contents; /* written in the format that the model was trained on */
+  int32_t thinking;                    /* of a conversation: 1 on, -1 off, 0 as the format does by itself */
+
+  int32_t max_tokens; /* of each choice; 0: what the context has room for */
+  int32_t n;          /* choices; 0: 1 */
+  float temperature;  /* 0: greedy */
+  float top_p;        /* in (0, 1]; 0: 1, which keeps all */
+  float min_p;        /* in [0, 1] */
+  int32_t top_k;      /* 0: all */
+  int32_t min_tokens; /* nothing but the context's end ends a choice before so many */
+  uint64_t seed;      /* the same seed gives the same text */
+
+  const char* const* stop; /* strings that end the text, found across token borders */
+  size_t num_stop;
+  const int32_t* stop_token_ids; /* beside the model's end-of-sequence tokens */
+  size_t num_stop_token_ids;
+  int32_t include_stop;        /* not 0: what ended the text is part of it */
+  int32_t ignore_eos;          /* not 0: go on after an end-of-sequence token */
+  int32_t keep_special_tokens; /* not 0: special tokens show in the text */
+  int32_t priority;            /* 0 is the most urgent */
+  int64_t timeout_ms;          /* from submission to the last token; 0: none */
+  const char* cache_salt;      /* only requests of the same salt share prefixes */
+} lantern_request;
+
+typedef enum lantern_end_reason {
+  LANTERN_NOT_ENDED = 0,
+  LANTERN_END_STOP = 1, /* an end-of-sequence or stop token, or a stop string */
+  LANTERN_END_LENGTH = 2,
+  LANTERN_END_CANCELLED = 3,
+  LANTERN_END_TIMEOUT = 4,
+  LANTERN_END_FAILED = 5 /* `error` says why */
+} lantern_end_reason;
+
+/* What came of a choice since the last output; pointers are valid until the next call with the stream. */
+typedef struct lantern_output {
+  uint32_t struct_size;
+  int32_t choice;
+  const int32_t* tokens; /* a stop token among them */
+  size_t num_tokens;
+  const char* text; /* ends with 0; whole code points */
+  size_t text_bytes;
+  int32_t end_reason;      /* lantern_end_reason: of the choice's last output */
+  int32_t stop_token;      /* that ended it, or -1 */
+  const char* stop_string; /* that ended it, or "" */
+  const char* error;       /* or "" */
+  int32_t prompt_tokens;
+  int32_t cached_tokens; /* of the prompt, found by the prefix cache; with the last output */
+} lantern_output;
+
+typedef struct lantern_engine_stats {
+  uint32_t struct_size;
+  int32_t num_running; /* sequences */
+  int32_t num_waiting;
+  int32_t num_blocks; /* of the cache */
+  int32_t num_free_blocks;
+  int32_t num_cached_blocks; /* that hold prefixes only, and are given away when needed */
+  int32_t block_size;        /* tokens */
+  int32_t max_model_len;
+  int64_t num_submitted; /* choices */
+  int64_t num_ended;
+  int64_t num_preemptions;
+  int64_t prompt_tokens;
+  int64_t prompt_tokens_cached;
+  int64_t output_tokens;
+  int64_t steps;
+  int64_t drafts_checked; /* all before them in their step were right */
+  int64_t drafts_accepted;
+  double step_seconds;     /* all steps together */
+  double executor_seconds; /* of these, in the model */
+} lantern_engine_stats;
+
+LANTERN_API uint32_t lantern_engine_abi_version(void);
+
+/* Loads a model; takes as long as that. */
+LANTERN_API lantern_status lantern_engine_create(const lantern_engine_config* config, lantern_engine** engine);
+/* Cancels what lives. Streams remain: they give what they have, and are destroyed by their owners. NULL is allowed. */
+LANTERN_API void lantern_engine_destroy(lantern_engine* engine);
+
+/* LANTERN_OUT_OF_MEMORY: the queue is full. */
+LANTERN_API lantern_status lantern_engine_submit(lantern_engine* engine, const lantern_request* request,
+                                                 lantern_stream** stream);
+/* No request is accepted from now on. Waits until all that are in have ended (timeout_ms below 0: for ever). */
+LANTERN_API lantern_status lantern_engine_drain(lantern_engine* engine, int64_t timeout_ms);
+LANTERN_API lantern_status lantern_engine_get_stats(const lantern_engine* engine, lantern_engine_stats* stats);
+
+/* Waits for the next output (timeout_ms below 0: for ever). LANTERN_END: all choices have ended and all was read. What
+ * comes while nobody reads is joined: a slow reader gets longer pieces. */
+LANTERN_API lantern_status lantern_stream_next(lantern_stream* stream, int64_t timeout_ms, lantern_output* output);
+/* Choices that have not ended end with LANTERN_END_CANCELLED. Any thread. */
+LANTERN_API void lantern_stream_cancel(lantern_stream* stream);
+/* Cancels what has not ended. NULL is allowed. */
+LANTERN_API void lantern_stream_destroy(lantern_stream* stream);
+
+/* The sentence of the calling thread's last error; valid until its next one. */
+LANTERN_API const char* lantern_last_error(void);
+
+/* NOLINTEND(modernize-use-using) */
+#ifdef __cplusplus
+}
+#endif
+#endif /* LANTERN_ENGINE_C_H */

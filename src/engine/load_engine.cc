@@ -1,0 +1,167 @@
+#include "engine/load_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/model_executor.h"
+#include "engine/model_setup.h"
+#include "engine/session.h"
+
+namespace lantern {
+namespace {
+
+constexpr int32_t kBlockSize = 64;  // tokens
+constexpr int32_t kDefaultStepTokens = 512;
+
+// What an executor needs and does not own, in the order in which it must go.
+struct ModelOnDevice {
+  std::unique_ptr<Device> device;
+  std::shared_ptr<Model> model;
+};
+
+Status at_least_one(const char* name, int32_t value) {
+  if (value >= 1) return {};
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; set it to at least 1", name, value));
+}
+
+Status check_counts(const EngineOptions& options) {
+  RETURN_IF_ERROR(at_least_one("max_num_seqs", options.max_num_seqs));
+  RETURN_IF_ERROR(at_least_one("max_queued", options.max_queued));
+  if (options.num_draft_tokens < 0 || options.num_draft_tokens > static_cast<int32_t>(EngineReport::kMaxDrafts)) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{} draft tokens are outside [0, {}]",
+                                                          options.num_draft_tokens, EngineReport::kMaxDrafts));
+  }
+  if (options.max_num_batched_tokens < 0 || options.kv_cache_bytes < 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_num_batched_tokens is {} and kv_cache_bytes {}; neither may be below 0",
+                             options.max_num_batched_tokens, options.kv_cache_bytes));
+  }
+  return {};
+}
+
+Result<int32_t> choose_context(const ModelConfig& config, int32_t asked) {
+  if (asked < 0 || asked > config.max_position_embeddings) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_model_len {} is outside [1, {}], the context that the model's config gives", asked,
+                             config.max_position_embeddings));
+  }
+  return asked > 0 ? asked : std::min(config.max_position_embeddings, kDefaultMaxModelLen);
+}
+
+// How many blocks the caches have, the null block included.
+Result<int32_t> choose_num_blocks(const EngineOptions& options, int64_t block_bytes, int32_t blocks_per_context,
+                                  int64_t free_bytes) {
+  const bool asked = options.kv_cache_bytes > 0;
+  const int64_t bytes = asked ? options.kv_cache_bytes : free_bytes / 2;
+  const int64_t most = int64_t{options.max_num_seqs} * blocks_per_context;
+  const int64_t blocks = std::min<int64_t>(bytes / block_bytes, asked ? INT32_MAX - 1 : most);
+  if (blocks < blocks_per_context) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("one context takes {} blocks of {} bytes in the caches and {} bytes hold {}; lower "
+                             "max_model_len or {}",
+                             blocks_per_context, block_bytes, bytes, blocks,
+                             asked ? "raise kv_cache_bytes" : "free some memory"));
+  }
+  return static_cast<int32_t>(blocks) + 1;
+}
+
+Result<EngineSettings> choose_settings(const EngineOptions& options, const ModelConfig& config,
+                                       const KvCacheLayouts& layouts, int64_t free_bytes) {
+  EngineSettings settings;
+  StepLimits& limits = settings.limits;
+  ASSIGN_OR_RETURN(limits.max_model_len, choose_context(config, options.max_model_len));
+  limits.block_size = kBlockSize;
+  limits.max_blocks_per_request = (limits.max_model_len + kBlockSize - 1) / kBlockSize;
+  limits.max_requests = options.max_num_seqs;
+  limits.max_query_len = 1 + options.num_draft_tokens;
+  limits.index_topk = config.has_indexer() ? config.index_topk : 0;
+  const int64_t for_drafts = limits.max_sample_rows();
+  const int64_t step_tokens = options.max_num_batched_tokens > 0 ? options.max_num_batched_tokens
+                                                                 : std::max<int64_t>(kDefaultStepTokens, for_drafts);
+  if (step_tokens < for_drafts || step_tokens > INT32_MAX) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("max_num_batched_tokens is {}, and a step of max_num_seqs {} with {} draft tokens each has "
+                    "{}; raise the first or lower the others",
+                    step_tokens, options.max_num_seqs, options.num_draft_tokens, for_drafts));
+  }
+  limits.max_tokens = static_cast<int32_t>(step_tokens);
+  const int64_t block_bytes = kv_bytes_per_token(config, layouts, kBlockSize) * kBlockSize;
+  ASSIGN_OR_RETURN(limits.num_blocks,
+                   choose_num_blocks(options, block_bytes, limits.max_blocks_per_request, free_bytes));
+  settings.max_queued = options.max_queued;
+  settings.prefix_caching = options.prefix_caching;
+  settings.adaptive_drafts = options.adaptive_drafts;
+  return EngineSettings::checked(settings);
+}
+
+struct LoadedWeights {
+  ModelConfig config;
+  std::unique_ptr<WeightStore> weights;
+};
+
+Result<LoadedWeights> load_model_weights(const EngineOptions& options, Device& device) {
+  LoadedWeights loaded;
+  if (options.dummy.empty()) {
+    ASSIGN_OR_RETURN(loaded.config, load_model_config(options.model_dir, {.strict = options.strict_config}));
+    ASSIGN_OR_RETURN(loaded.weights, load_weights(options.model_dir, loaded.config, device));
+    return loaded;
+  }
+  ASSIGN_OR_RETURN(const std::string json, builtin_config_json(options.dummy));
+  ASSIGN_OR_RETURN(loaded.config, parse_model_config(json, {}));
+  RETURN_IF_ERROR(
+      keep_layers(loaded.config, options.layers, options.num_draft_tokens > 0 ? MtpLayers::kKeep : MtpLayers::kDrop));
+  ASSIGN_OR_RETURN(loaded.weights, make_dummy_weights(loaded.config, options.dummy_format, 0, device));
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadedEngine> load_engine(const EngineOptions& options) {
+  RETURN_IF_ERROR(check_counts(options));
+  LoadedEngine loaded;
+  if (options.dummy.empty()) {
+    if (options.model_dir.empty()) return Error(ErrorCode::kInvalidArgument, "no model directory was given");
+    ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(options.model_dir));
+    loaded.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
+  }
+  const auto parts_of_model = std::make_shared<ModelOnDevice>();
+  ASSIGN_OR_RETURN(parts_of_model->device, make_device(options.device, options.threads));
+  Device& device = *parts_of_model->device;
+  ASSIGN_OR_RETURN(LoadedWeights weights, load_model_weights(options, device));
+  if (options.num_draft_tokens > 0 && weights.weights->weights().mtp.empty()) {
+    return Error(ErrorCode::kUnsupported,
+                 "the model has no MTP layer to draft tokens with; set the number of draft tokens to 0");
+  }
+  ASSIGN_OR_RETURN(const KvCacheLayouts layouts, parse_kv_cache_dtype(options.kv_cache_dtype, weights.config));
+  loaded.weight_bytes = weights.weights->weights().total_bytes();
+  loaded.kv_bytes_per_token = kv_bytes_per_token(weights.config, layouts, kBlockSize);
+  loaded.device = device.description();
+  // Mapped weights count as free memory, but every step wants them.
+  const auto free_bytes =
+      static_cast<int64_t>(device.available_bytes()) - (options.dummy.empty() ? loaded.weight_bytes : 0);
+
+  Engine::Parts parts;
+  ASSIGN_OR_RETURN(parts.settings, choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   Model::create(device, std::move(weights.config), std::move(weights.weights),
+                                 model_options_for(parts.settings, layouts)));
+  parts_of_model->model = std::move(model);
+  ASSIGN_OR_RETURN(parts.executor, make_model_executor(device, *parts_of_model->model, parts.settings,
+                                                       {.synthetic_acceptance = options.synthetic_acceptance,
+                                                        .observer = options.observer}));
+  if (options.wrap_executor) parts.executor = options.wrap_executor(std::move(parts.executor));
+  device.seal();
+  loaded.model = std::shared_ptr<Model>(parts_of_model, parts_of_model->model.get());
+  loaded.config = std::shared_ptr<const ModelConfig>(parts_of_model, &parts_of_model->model->config());
+  parts.tokenizer = loaded.tokenizer;
+  parts.vocab_size = loaded.config->vocab_size;
+  parts.eos_token_ids = loaded.config->eos_token_ids;
+  parts.keep_alive = parts_of_model;
+  ASSIGN_OR_RETURN(loaded.engine, Engine::create(std::move(parts)));
+  return loaded;
+}
+
+}  // namespace lantern

@@ -1,0 +1,56 @@
+// An engine on a model: what a model directory (or the shapes of a public model) and settings make.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace lantern {
+
+struct EngineOptions {
+  std::filesystem::path model_dir = {};
+  // Instead of a directory: random weights with the shapes of a public model, its first `layers` layers (0: all).
+  std::string dummy = {};
+  int32_t layers = 0;
+  DummyFormat dummy_format = DummyFormat::kBf16;
+
+  std::string device = "auto";          // cpu, cuda, auto
+  int32_t threads = 0;                  // 0: every usable core
+  std::string kv_cache_dtype = "auto";  // auto, bf16, fp8, f32
+  bool strict_config = false;
+
+  int32_t max_model_len = 0;           // 0: the model's own context, at most kDefaultMaxModelLen
+  int32_t max_num_seqs = 64;           // sequences that run at a time
+  int32_t max_num_batched_tokens = 0;  // of a step; 0: 512, or what drafts for every sequence need
+  int32_t num_draft_tokens = 0;        // by the MTP layer; an error for a model without one
+  double synthetic_acceptance = -1;    // model_executor.h
+  bool adaptive_drafts = true;
+  // Of the caches of all sequences. 0: full contexts for max_num_seqs, in half of the memory that is free after
+  // loading.
+  int64_t kv_cache_bytes = 0;
+  int32_t max_queued = 10000;
+  bool prefix_caching = true;
+
+  // For benchmarks: what is put around the executor, and who is told of the layers of every step.
+  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap_executor = {};
+  const StepObserver* observer = nullptr;
+};
+
+struct LoadedEngine {
+  std::shared_ptr<const Tokenizer> tokenizer;  // null for a dummy
+  std::shared_ptr<const ModelConfig> config;
+  std::string device;              // description
+  int64_t weight_bytes = 0;        // of the model
+  int64_t kv_bytes_per_token = 0;  // in all caches
+  std::shared_ptr<Model> model;    // its weights and caches are the engine's
+  std::unique_ptr<Engine> engine;
+};
+
+// Errors: everything that can be wrong with a checkpoint or an option, and out_of_memory with numbers.
+Result<LoadedEngine> load_engine(const EngineOptions& options);
+
+}  // namespace lantern

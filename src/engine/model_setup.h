@@ -1,0 +1,15 @@
+// What sessions and engines decide alike before they make a model.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "model/config.h"
+
+namespace lantern {
+
+enum class MtpLayers : uint8_t { kKeep, kDrop };
+// The first `layers` layers of a model (0: all). Errors: more than there are.
+Status keep_layers(ModelConfig& config, int32_t layers, MtpLayers mtp);
+
+}  // namespace lantern

@@ -1,0 +1,213 @@
+// The public interfaces, through the shared library and on the shipped model.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "lantern/engine.h"
+
+extern "C" uint32_t lantern_engine_header_is_c(void);
+
+namespace {
+
+const std::string kModel = LANTERN_SOURCE_DIR "/models/tiny";
+const std::string kQuestion =
+    "Question: Tom has 12 apples. He buys 3 bags with 5 apples each. How many apples does he have now?";
+
+// One for all tests: loading is not what they are about.
+lantern::Engine& engine() {
+  static lantern::Result<lantern::Engine> made = lantern::Engine::create(
+      {.model_dir = kModel, .max_num_seqs = 8, .max_num_batched_tokens = 128, .kv_cache_bytes = int64_t{64} << 20});
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return *made;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::string text;
+  lantern::Output last;
+};
+std::vector<Answer> read_all(lantern::TokenStream& stream, size_t n = 1) {
+  std::vector<Answer> answers(n);
+  while (const auto output = stream.next()) {
+    Answer& answer = answers.at(static_cast<size_t>(output->choice));
+    answer.tokens.insert(answer.tokens.end(), output->tokens.begin(), output->tokens.end());
+    answer.text += output->text;
+    answer.last = *output;
+  }
+  EXPECT_TRUE(stream.ended());
+  return answers;
+}
+Answer ask(const lantern::Request& request) {
+  auto stream = engine().submit(request);
+  if (!stream.ok()) {
+    ADD_FAILURE() << stream.error().message;
+    return {};
+  }
+  return read_all(*stream)[0];
+}
+std::string refusal(const lantern::Request& request) {
+  const auto stream = engine().submit(request);
+  return stream.ok() ? "accepted" : stream.error().message;
+}
+
+TEST(PublicApi, AnswersAlikeAloneAndTogether) {
+  const Answer alone = ask({.prompt = kQuestion, .max_tokens = 64});
+  EXPECT_NE(alone.text.find("27"), std::string::npos) << alone.text;
+  EXPECT_EQ(alone.last.end_reason, LANTERN_END_STOP);
+  EXPECT_GT(alone.last.prompt_tokens, 10);
+  std::vector<std::thread> threads;
+  std::array<Answer, 6> answers;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      answers[i] = i % 2 == 0 ? ask({.prompt = kQuestion, .max_tokens = 64})
+                              : ask({.prompt = "Copy: a b c", .max_tokens = 20 + static_cast<int32_t>(i)});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < answers.size(); i += 2) EXPECT_EQ(answers[i].text, alone.text);
+  const lantern_engine_stats stats = engine().stats();
+  EXPECT_GE(stats.num_ended, 7);
+  EXPECT_GT(stats.steps, 0);
+  EXPECT_EQ(stats.max_model_len, 2048);
+  EXPECT_GE(stats.step_seconds, stats.executor_seconds);
+}
+
+TEST(PublicApi, TokensTextAndConversationsAreThreeWaysToAsk) {
+  const Answer text = ask({.prompt = "Copy: a b c", .max_tokens = 16, .ignore_eos = true});
+  EXPECT_EQ(text.tokens.size(), 16u);
+  const Answer chat =
+      ask({.messages = {{"system", "Answer briefly."}, {"user", "What is 6 times 7?"}}, .max_tokens = 64});
+  EXPECT_NE(chat.text, "");
+  const Answer ids = ask({.prompt_tokens = {0, 50, 60, 70}, .max_tokens = 5, .ignore_eos = true});
+  EXPECT_EQ(ids.tokens.size(), 5u);
+  EXPECT_EQ(ids.last.end_reason, LANTERN_END_LENGTH);
+}
+
+TEST(PublicApi, ChoicesStopStringsAndSeeds) {
+  auto stream = engine().submit(
+      {.prompt = kQuestion, .max_tokens = 24, .n = 3, .temperature = 20.0f, .seed = 9, .ignore_eos = true});
+  ASSERT_TRUE(stream.ok()) << stream.error().message;
+  const std::vector<Answer> choices = read_all(*stream, 3);
+  EXPECT_NE(choices[0].tokens, choices[1].tokens);
+  EXPECT_NE(choices[1].tokens, choices[2].tokens);
+  const Answer again = ask({.prompt = kQuestion, .max_tokens = 24, .temperature = 20.0f, .seed = 9, .ignore_eos = true});
+  EXPECT_EQ(again.tokens, choices[0].tokens);
+
+  const Answer whole = ask({.prompt = kQuestion, .max_tokens = 40});
+  const std::string stop = whole.text.substr(whole.text.size() / 2, 4);
+  const Answer cut = ask({.prompt = kQuestion, .max_tokens = 40, .stop = {stop}});
+  EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
+  EXPECT_EQ(cut.last.stop_string, stop);
+  EXPECT_EQ(cut.last.end_reason, LANTERN_END_STOP);
+}
+
+TEST(PublicApi, CancellingWaitingAndTimeouts) {
+  auto stream = engine().submit({.prompt = kQuestion, .ignore_eos = true});
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE(stream->next());
+  stream->cancel();
+  EXPECT_EQ(read_all(*stream)[0].last.end_reason, LANTERN_END_CANCELLED);
+  const Answer late = ask({.prompt = kQuestion, .ignore_eos = true, .timeout = std::chrono::milliseconds(30)});
+  EXPECT_EQ(late.last.end_reason, LANTERN_END_TIMEOUT);
+  {
+    const auto dropped = engine().submit({.prompt = kQuestion, .ignore_eos = true});
+  }
+}
+
+TEST(PublicApi, WhatMakesNoSenseIsRefusedWithOneSentence) {
+  EXPECT_EQ(refusal({}),
+            "a lantern_request has exactly one of prompt_tokens, prompt and message_roles, but 0 were given");
+  EXPECT_EQ(refusal({.prompt_tokens = {1}, .prompt = "x"}),
+            "a lantern_request has exactly one of prompt_tokens, prompt and message_roles, but 2 were given");
+  EXPECT_EQ(refusal({.messages = {{"robot", "x"}}}),
+            "'robot' is no role; use system, developer, user, assistant or tool");
+  EXPECT_EQ(refusal({.prompt_tokens = {99999}}),
+            "the prompt has token id 99999, which is outside the vocabulary of 2048");
+  EXPECT_EQ(refusal({.prompt = "x", .max_tokens = -1}), "max_tokens is -1; ask for at least 1");
+  EXPECT_NE(refusal({.prompt = "x", .temperature = -1}).find("temperature"), std::string::npos);
+  EXPECT_NE(refusal({.prompt = "x", .top_p = 2}).find("top_p"), std::string::npos);
+  EXPECT_EQ(refusal({.prompt_tokens = std::vector<int32_t>(2048, 5)}),
+            "the prompt has 2048 tokens and the context holds 2048; shorten it or raise max_model_len");
+}
+
+TEST(PublicApi, WrongModelsAndSettings) {
+  const auto error_of = [](const lantern::EngineConfig& config) {
+    const auto made = lantern::Engine::create(config);
+    return made.ok() ? lantern::Error{} : made.error();
+  };
+  EXPECT_EQ(error_of({.model_dir = "/nonexistent"}).status, LANTERN_NOT_FOUND);
+  EXPECT_NE(error_of({.model_dir = "/nonexistent"}).message.find("/nonexistent"), std::string::npos);
+  EXPECT_EQ(error_of({.model_dir = kModel, .max_num_seqs = -1}).message, "max_num_seqs is -1; set it to at least 1");
+  EXPECT_EQ(error_of({.model_dir = kModel, .max_model_len = 100000}).message,
+            "max_model_len 100000 is outside [1, 2048], the context that the model's config gives");
+  const lantern::Error small = error_of({.model_dir = kModel, .kv_cache_bytes = 1000});
+  EXPECT_EQ(small.status, LANTERN_OUT_OF_MEMORY);
+  EXPECT_NE(small.message.find("raise kv_cache_bytes"), std::string::npos) << small.message;
+  EXPECT_NE(error_of({.model_dir = kModel, .device = "abacus"}).message.find("abacus"), std::string::npos);
+  EXPECT_NE(error_of({.model_dir = kModel, .max_num_seqs = 64, .max_num_batched_tokens = 32})
+                .message.find("max_num_batched_tokens is 32"),
+            std::string::npos);
+}
+
+TEST(PublicApi, AStreamOutlivesItsEngine) {
+  auto own = lantern::Engine::create({.model_dir = kModel, .max_num_seqs = 2, .kv_cache_bytes = int64_t{64} << 20});
+  ASSERT_TRUE(own.ok()) << own.error().message;
+  auto stream = own->submit({.prompt = kQuestion, .ignore_eos = true});
+  auto unread = own->submit({.prompt = kQuestion, .max_tokens = 3, .ignore_eos = true});
+  ASSERT_TRUE(stream.ok() && unread.ok());
+  ASSERT_TRUE(stream->next());
+  EXPECT_FALSE(own->drain(std::chrono::milliseconds(1)));
+  EXPECT_EQ(own->submit({.prompt = "x"}).error().status, LANTERN_UNSUPPORTED);
+  {
+    const lantern::Engine gone = std::move(*own);
+  }
+  EXPECT_EQ(read_all(*stream)[0].last.end_reason, LANTERN_END_CANCELLED);
+  (void)read_all(*unread);
+}
+
+TEST(CAbi, TheHeaderIsC) {
+  EXPECT_EQ(lantern_engine_header_is_c(), LANTERN_ENGINE_ABI_VERSION);
+  EXPECT_EQ(lantern_engine_abi_version(), LANTERN_ENGINE_ABI_VERSION);
+}
+
+TEST(CAbi, StructsOfOtherVersions) {
+  lantern_engine_config config{};
+  lantern_engine* made = nullptr;
+  EXPECT_EQ(lantern_engine_create(&config, &made), LANTERN_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(lantern_last_error()).find("lantern_engine_config.struct_size is 0"), std::string::npos);
+  EXPECT_EQ(lantern_engine_create(nullptr, &made), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "lantern_engine_config is NULL");
+  config.struct_size = sizeof(config);
+  EXPECT_EQ(lantern_engine_create(&config, nullptr), LANTERN_INVALID_ARGUMENT);
+  EXPECT_EQ(lantern_engine_create(&config, &made), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "lantern_engine_config.model_dir is NULL; name the model's folder");
+  struct Newer {
+    lantern_engine_config known;
+    int32_t more;
+  } newer{};
+  newer.known.struct_size = sizeof(newer);
+  newer.more = 1;
+  EXPECT_EQ(lantern_engine_create(&newer.known, &made), LANTERN_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(lantern_last_error()).find("fields beyond"), std::string::npos);
+  EXPECT_EQ(made, nullptr);
+}
+
+TEST(CAbi, NullIsRefusedOrNothing) {
+  lantern_stream* stream = nullptr;
+  lantern_request request{};
+  request.struct_size = sizeof(request);
+  EXPECT_EQ(lantern_engine_submit(nullptr, &request, &stream), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "engine is NULL");
+  lantern_output output{};
+  output.struct_size = sizeof(output);
+  EXPECT_EQ(lantern_stream_next(nullptr, 0, &output), LANTERN_INVALID_ARGUMENT);
+  EXPECT_EQ(lantern_engine_drain(nullptr, 0), LANTERN_INVALID_ARGUMENT);
+  EXPECT_EQ(lantern_engine_get_stats(nullptr, nullptr), LANTERN_INVALID_ARGUMENT);
+  lantern_engine_destroy(nullptr);
+  lantern_stream_destroy(nullptr);
+  lantern_stream_cancel(nullptr);
+}
+
+}  // namespace
