@@ -20,6 +20,25 @@ std::vector<SettingUse> with_model(std::vector<SettingUse> own) {
   return all;
 }
 
+constexpr std::string_view kDraftHelp = "Tokens drafted by the MTP layer for each step; 0 drafts none";
+
+// Of `bench throughput` and `bench latency`, which run an engine.
+std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
+  std::vector<SettingUse> all = {{"model"},   {"dummy"},     {"layers"},    {"weights"},
+                                 {"prompts"}, {"input-len"}, {"output-len"}};
+  all.insert(all.end(), own.begin(), own.end());
+  all.push_back({"draft-tokens", std::nullopt, kDraftHelp});
+  for (std::string_view name :
+       {"adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens", "kv-cache-memory",
+        "enable-prefix-caching", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
+    all.push_back({name});
+  }
+  all.push_back({"seed", "0", "Random seed of the prompts"});
+  all.push_back({"json"});
+  all.push_back({"quiet"});
+  return all;
+}
+
 // Built once; help lists the commands in this order.
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
@@ -99,6 +118,23 @@ const std::vector<Command>& commands() {
        .exactly_one_of = {"output"},
        .example = "lantern quantize --model models/tiny --output build/models/tiny-fp8",
        .run = &run_quantize},
+      {.name = "run-batch",
+       .summary = "Answer a file of requests in the OpenAI batch format; an interrupted run goes on where it was",
+       .settings =
+           with_model({{"input", std::nullopt, "Requests, one JSON object a line; - reads standard input"},
+                       {"output", std::nullopt, "Results, one JSON object a line; those of an earlier run stay"},
+                       {"max-num-seqs"},
+                       {"max-num-batched-tokens"},
+                       {"kv-cache-memory"},
+                       {"enable-prefix-caching"},
+                       {"draft-tokens", std::nullopt, kDraftHelp},
+                       {"served-model-name"},
+                       {"chat-format"},
+                       {"seed", std::nullopt,
+                        "Seed of requests that name none: this plus the line's number (default: a fresh one)"},
+                       {"quiet"}}),
+       .example = "lantern run-batch -i requests.jsonl -o results.jsonl",
+       .run = &run_run_batch},
       {.name = "eval",
        .summary = "Exact match of a task's answers, greedily",
        .positional = "TASK.jsonl",
@@ -129,6 +165,17 @@ const std::vector<Command>& commands() {
        .example = "lantern bench step --device cpu --dummy glm47-flash --layers 8 --json",
        .watches_interrupts = false,
        .run = &run_bench_step},
+      {.name = "bench throughput",
+       .summary = "Speed of many requests at once, beside what the bytes that a step reads allow",
+       .settings = of_engine_bench({{"requests"}}),
+       .example = "lantern bench throughput --model models/tiny --requests 64 --json",
+       .run = &run_bench_throughput},
+      {.name = "bench latency",
+       .summary = "Time to the first token, between tokens and to the end, as percentiles",
+       .settings = of_engine_bench({{"requests", "1", "Requests that run together"},
+                                    {"repetitions", "20", "Times that so many are run together"}}),
+       .example = "lantern bench latency --model models/tiny --output-len 32 --json",
+       .run = &run_bench_latency},
       {.name = "bench memory",
        .summary = "Bandwidth of reading memory with all threads",
        .settings = {{"size"}, {"repetitions", "9", "Measured passes; the median counts"}, {"threads"}, {"json"}},

@@ -39,7 +39,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"fmt/", {"src/"}, false},
     {"spdlog/", {"src/base/log.cc"}},
     {"hwy/", {"src/ops/", "src/attention/"}},
-    {"boost/json", {"src/text/", "src/model/", "src/cli/"}},
+    {"boost/json", {"src/text/", "src/model/", "src/server/", "src/cli/"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
     {"utf8proc.h", {}},
     {"xxhash.h", {"src/engine/block_hash.cc"}},

@@ -1,0 +1,14 @@
+// What the commands that run an engine have in common.
+#pragma once
+
+#include "cli/settings.h"
+#include "engine/load_engine.h"
+
+namespace lantern::cli {
+
+// From --device, --threads, --kv-cache-dtype, --max-model-len, --max-num-seqs, --max-num-batched-tokens,
+// --draft-tokens,
+// --kv-cache-memory and --enable-prefix-caching. The model is the caller's to name.
+EngineOptions engine_options(const Values& values);
+
+}  // namespace lantern::cli

@@ -1,0 +1,413 @@
+#include "server/openai_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "server/json_fields.h"
+
+namespace lantern {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kMostChoices = 128;
+constexpr size_t kMostPrompts = 1024;
+constexpr size_t kMostStops = 16;
+constexpr int32_t kDefaultMaxTokens = 16;  // of a completion; a chat takes what the context has room for
+constexpr size_t kMaxDepth = 64;
+
+struct Unsupported {
+  std::string_view name;
+  std::string_view why;
+};
+// Fields that change what comes out, and that nothing here obeys.
+constexpr Unsupported kUnsupported[] = {
+    {"suffix", "text cannot be filled in before a suffix"},
+    {"logprobs", "log-probabilities are not given yet"},
+    {"top_logprobs", "log-probabilities are not given yet"},
+    {"prompt_logprobs", "log-probabilities are not given yet"},
+    {"tools", "tool calls are not read from answers yet"},
+    {"functions", "tool calls are not read from answers yet"},
+    {"structured_outputs", "output cannot be constrained yet"},
+    {"guided_json", "output cannot be constrained yet"},
+    {"guided_regex", "output cannot be constrained yet"},
+    {"guided_choice", "output cannot be constrained yet"},
+    {"guided_grammar", "output cannot be constrained yet"},
+    {"truncate_prompt_tokens", "prompts are not truncated"},
+    {"documents", "documents are not supported"},
+    {"audio", "audio is not supported"},
+};
+
+class Reader {
+ public:
+  Reader(OpenAiEndpoint endpoint, const json::object& body, const OpenAiModel& model, uint64_t next_seed)
+      : fields_(body), model_(model), next_seed_(next_seed) {
+    request_.endpoint = endpoint;
+  }
+
+  std::variant<OpenAiRequest, OpenAiError> read() {
+    read_model();
+    refuse_unsupported();
+    read_sampling();
+    if (request_.endpoint == OpenAiEndpoint::kChatCompletions) {
+      read_messages();
+    } else {
+      read_prompts();
+    }
+    read_length();
+    if (!fields_.ok()) return fields_.error();
+    return std::move(request_);
+  }
+
+ private:
+  bool is_chat() const { return request_.endpoint == OpenAiEndpoint::kChatCompletions; }
+
+  void read_model() {
+    fields_.text("model", request_.model);
+    if (request_.model.empty() || std::ranges::find(model_.names, request_.model) != model_.names.end()) return;
+    fields_.fail({.status = 404,
+                  .message = fmt::format("the model '{}' is not served here; ask for '{}'", request_.model,
+                                         model_.names.empty() ? std::string() : model_.names.front()),
+                  .type = "not_found_error",
+                  .param = "model",
+                  .code = "model_not_found"});
+  }
+
+  void refuse_unsupported() {
+    for (const Unsupported& field : kUnsupported) {
+      const json::value* value = fields_.find(field.name);
+      if (value == nullptr) continue;
+      const bool asks = !(value->is_bool() && !value->get_bool()) && !(value->is_int64() && value->get_int64() == 0) &&
+                        !(value->is_array() && value->get_array().empty());
+      if (asks) unsupported(field.name, field.why);
+    }
+    if (const json::value* format = fields_.find("response_format")) {
+      const json::value* type = format->is_object() ? format->get_object().if_contains("type") : nullptr;
+      if (type == nullptr || !type->is_string() || type->get_string() != "text")
+        unsupported("response_format", "output cannot be constrained yet");
+    }
+    int32_t best_of = 1;
+    fields_.integer("best_of", best_of, 1, kMostChoices);
+    if (best_of != 1) unsupported("best_of", "all choices are given; use n");
+    bool streams = false;
+    fields_.boolean("stream", streams);
+    if (streams) unsupported("stream", "a batch has no streams");
+  }
+  void unsupported(std::string_view name, std::string_view why) {
+    fields_.fail({.status = 400,
+                  .message = fmt::format("{} is not supported: {}", name, why),
+                  .type = "invalid_request_error",
+                  .param = std::string(name),
+                  .code = "unsupported_parameter"});
+  }
+
+  void read_sampling() {
+    Request& r = base_.request;
+    SamplingSettings& s = r.sampling;
+    s.temperature = static_cast<float>(model_.temperature.value_or(1.0));
+    s.top_p = static_cast<float>(model_.top_p.value_or(1.0));
+    s.top_k = static_cast<int32_t>(model_.top_k.value_or(0));
+    fields_.real("temperature", s.temperature, 0, 100);
+    fields_.real("top_p", s.top_p, std::numeric_limits<float>::min(), 1);
+    fields_.real("min_p", s.min_p, 0, 1);
+    fields_.integer("top_k", s.top_k, -1, std::numeric_limits<int32_t>::max());
+    fields_.real("presence_penalty", s.presence_penalty, -2, 2);
+    fields_.real("frequency_penalty", s.frequency_penalty, -2, 2);
+    fields_.real("repetition_penalty", s.repetition_penalty, std::numeric_limits<float>::min(), 100);
+    s.seed = next_seed_;
+    int64_t seed = 0;
+    if (fields_.has("seed")) {
+      fields_.integer64("seed", seed, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+      s.seed = static_cast<uint64_t>(seed);
+    }
+    read_logit_bias(r);
+    read_bad_words(r);
+
+    fields_.integer("n", r.n, 1, kMostChoices);
+    fields_.texts("stop", base_.stop, kMostStops);
+    fields_.boolean("include_stop_str_in_output", base_.include_stop);
+    fields_.ids("stop_token_ids", r.stop_token_ids, model_.vocab_size - 1);
+    request_.stop_token_ids = r.stop_token_ids;
+    fields_.boolean("ignore_eos", base_.ignore_eos);
+    fields_.boolean("skip_special_tokens", base_.skip_special_tokens);
+    fields_.integer("min_tokens", r.min_tokens, 0, std::numeric_limits<int32_t>::max());
+    fields_.integer("priority", r.priority, 0, std::numeric_limits<int32_t>::max());
+    fields_.text("cache_salt", r.cache_salt);
+  }
+
+  void read_logit_bias(Request& r) {
+    const json::value* value = fields_.find("logit_bias");
+    if (value == nullptr) return;
+    if (!value->is_object()) return fields_.fail("logit_bias", "logit_bias must be an object of token id to bias");
+    for (const auto& [key, bias] : value->get_object()) {
+      int32_t token = -1;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+      if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= model_.vocab_size) {
+        return fields_.fail("logit_bias",
+                            fmt::format("logit_bias has the key '{}', but keys are token ids from 0 to {}",
+                                        std::string_view(key), model_.vocab_size - 1));
+      }
+      const double number = bias.is_number() ? bias.to_number<double>() : 1e9;
+      if (!(number >= -100 && number <= 100)) {
+        return fields_.fail("logit_bias",
+                            fmt::format("logit_bias of token {} must be a number from -100 to 100, not {}", token,
+                                        json::serialize(bias)));
+      }
+      r.logit_bias.push_back({.token = token, .bias = static_cast<float>(number)});
+    }
+  }
+
+  // As vLLM: each word also in the form that it has after a space.
+  void read_bad_words(Request& r) {
+    std::vector<std::string> words;
+    fields_.texts("bad_words", words, kMaxBadWords);
+    for (const std::string& word : words) {
+      for (const std::string& form : {word, " " + word}) {
+        Result<std::vector<TokenId>> ids =
+            model_.tokenizer->encode(form, {.add_special = false, .parse_special = false});
+        if (!ids.ok()) return fields_.fail("bad_words", ids.error().message());
+        if (ids->empty()) return fields_.fail("bad_words", "bad_words has an empty string");
+        r.bad_words.push_back(std::move(*ids));
+      }
+    }
+  }
+
+  // string, [string], [id] or [[id]]
+  void read_prompts() {
+    const json::value* prompt = fields_.find("prompt");
+    if (prompt == nullptr) {
+      return fields_.fail("prompt", "prompt is missing; give a string, a list of strings, or lists of token ids",
+                          "missing_required_parameter");
+    }
+    bool add_special = true;
+    fields_.boolean("add_special_tokens", add_special);
+    fields_.boolean("echo", echo_);
+    if (!prompt->is_array()) return add_prompt(*prompt, add_special);
+    const json::array& list = prompt->get_array();
+    if (list.empty()) return fields_.fail("prompt", "prompt is an empty list; give at least one prompt");
+    if (list[0].is_number()) return add_prompt(*prompt, add_special);
+    if (list.size() > kMostPrompts)
+      return fields_.fail("prompt",
+                          fmt::format("prompt has {} items, and at most {} are allowed", list.size(), kMostPrompts));
+    for (const json::value& item : list) add_prompt(item, add_special);
+  }
+
+  void add_prompt(const json::value& value, bool add_special) {
+    if (!fields_.ok()) return;
+    std::vector<int32_t> ids;
+    std::string echoed;
+    if (value.is_string()) {
+      const std::string_view text = value.get_string();
+      if (text.empty()) return fields_.fail("prompt", "the prompt is empty; give at least one character");
+      Result<std::vector<TokenId>> encoded = model_.tokenizer->encode(text, {.add_special = add_special});
+      if (!encoded.ok()) return fields_.fail("prompt", encoded.error().message());
+      ids = std::move(*encoded);
+      echoed = text;
+    } else {
+      json::object wrapped{{"prompt", value}};
+      JsonFields one(wrapped);
+      one.ids("prompt", ids, model_.vocab_size - 1);
+      if (!one.ok()) return fields_.fail(one.error());
+      if (echo_) echoed = model_.tokenizer->decode(ids, base_.skip_special_tokens);
+    }
+    add(std::move(ids));
+    request_.echo.push_back(echo_ ? std::move(echoed) : std::string());
+  }
+
+  void add(std::vector<int32_t> ids) {
+    request_.prompts.push_back(base_);
+    request_.prompts.back().request.prompt = std::move(ids);
+  }
+
+  void read_messages() {
+    if (fields_.ok() && model_.chat == nullptr)
+      return fields_.fail({.status = 400, .message = model_.no_chat, .code = "unsupported_model"});
+    const json::value* list = fields_.find("messages");
+    if (list == nullptr || !list->is_array() || list->get_array().empty()) {
+      return fields_.fail("messages", "messages must be a list of at least one message",
+                          list == nullptr ? "missing_required_parameter" : "invalid_value");
+    }
+    std::vector<ChatMessage> messages;
+    for (const json::value& item : list->get_array()) {
+      messages.emplace_back();
+      read_message(item, messages.size() - 1, messages.back());
+      if (!fields_.ok()) return;
+    }
+    ChatOptions options;
+    fields_.boolean("add_generation_prompt", options.add_generation_prompt);
+    read_thinking(options);
+    if (!fields_.ok()) return;
+    Result<std::vector<ChatPiece>> pieces = render_chat(model_.chat->format(), messages, options);
+    if (!pieces.ok()) return fields_.fail("messages", pieces.error().message());
+    Result<std::vector<TokenId>> ids = model_.chat->encode(messages, options);
+    if (!ids.ok()) return fields_.fail("messages", ids.error().message());
+    request_.starts_thinking = model_.chat->starts_thinking(*pieces);
+    base_.skip_special_tokens = false;  // what ends thinking is a special token in some vocabularies
+    if (!base_.ignore_eos) {
+      const std::vector<TokenId>& ends = model_.chat->stop_ids();
+      base_.request.stop_token_ids.insert(base_.request.stop_token_ids.end(), ends.begin(), ends.end());
+    }
+    add(std::move(*ids));
+    request_.echo.emplace_back();
+  }
+
+  void read_message(const json::value& value, size_t index, ChatMessage& message) {
+    if (!value.is_object())
+      return fields_.fail("messages", fmt::format("messages[{}] must be an object, not {}", index, kind_of(value)));
+    JsonFields of(value.get_object());
+    std::string role;
+    of.text("role", role);
+    if (role == "system") {
+      message.role = ChatRole::kSystem;
+    } else if (role == "developer") {
+      message.role = ChatRole::kDeveloper;
+    } else if (role == "user") {
+      message.role = ChatRole::kUser;
+    } else if (role == "assistant") {
+      message.role = ChatRole::kAssistant;
+    } else if (role == "tool") {
+      message.role = ChatRole::kTool;
+    } else {
+      of.fail("role", fmt::format("role is '{}'; use system, developer, user, assistant or tool", role));
+    }
+    read_content(of, message.content);
+    for (const char* name : {"reasoning_content", "reasoning"}) {
+      std::string reasoning;
+      of.text(name, reasoning);
+      if (!reasoning.empty() && !message.reasoning_content) message.reasoning_content = reasoning;
+    }
+    of.text("name", message.name);
+    of.text("tool_call_id", message.tool_call_id);
+    if (const json::value* calls = of.find("tool_calls")) read_tool_calls(of, *calls, message);
+    if (!of.ok()) {
+      OpenAiError error = of.error();
+      error.message = fmt::format("messages[{}]: {}", index, error.message);
+      error.param = "messages";
+      fields_.fail(std::move(error));
+    }
+  }
+
+  // A string, or a list of {"type": "text", "text": ...}.
+  static void read_content(JsonFields& of, std::string& content) {
+    const json::value* value = of.find("content");
+    if (value == nullptr || value->is_string()) return of.text("content", content);
+    if (!value->is_array())
+      return of.fail("content", fmt::format("content must be a string or a list of parts, not {}", kind_of(*value)));
+    for (const json::value& item : value->get_array()) {
+      const json::object* part = item.if_object();
+      const json::value* type = part != nullptr ? part->if_contains("type") : nullptr;
+      const json::value* text = part != nullptr ? part->if_contains("text") : nullptr;
+      if (type == nullptr || !type->is_string() || type->get_string() != "text" || text == nullptr ||
+          !text->is_string()) {
+        return of.fail("content", "content has a part that is no text; this model takes text only");
+      }
+      content += std::string_view(text->get_string());
+    }
+  }
+
+  static void read_tool_calls(JsonFields& of, const json::value& calls, ChatMessage& message) {
+    if (!calls.is_array()) return of.fail("tool_calls", "tool_calls must be a list");
+    for (const json::value& item : calls.get_array()) {
+      const json::object* call = item.if_object();
+      const json::value* function = call != nullptr ? call->if_contains("function") : nullptr;
+      if (function == nullptr || !function->is_object())
+        return of.fail("tool_calls", "tool_calls has an item without a function");
+      ChatToolCall& to = message.tool_calls.emplace_back();
+      JsonFields of_call(*call);
+      of_call.text("id", to.id);
+      JsonFields of_function(function->get_object());
+      of_function.text("name", to.name);
+      of_function.text("arguments", to.arguments);
+      if (!of_call.ok()) return of.fail(of_call.error());
+      if (!of_function.ok()) return of.fail(of_function.error());
+    }
+  }
+
+  // chat_template_kwargs {"thinking"} or {"enable_thinking"}, or DeepSeek's {"thinking": {"type": "enabled"}}.
+  void read_thinking(ChatOptions& options) {
+    if (const json::value* value = fields_.find("chat_template_kwargs")) {
+      if (!value->is_object()) return fields_.fail("chat_template_kwargs", "chat_template_kwargs must be an object");
+      JsonFields of(value->get_object());
+      for (const char* name : {"thinking", "enable_thinking"}) {
+        bool on = false;
+        of.boolean(name, on);
+        if (of.has(name)) options.thinking = on;
+      }
+      if (!of.ok()) return fields_.fail(of.error());
+    }
+    if (const json::value* value = fields_.find("thinking")) {
+      std::string type;
+      if (value->is_object()) {
+        JsonFields of(value->get_object());
+        of.text("type", type);
+      }
+      if (type != "enabled" && type != "disabled")
+        return fields_.fail("thinking", "thinking must be {\"type\": \"enabled\"} or {\"type\": \"disabled\"}");
+      options.thinking = type == "enabled";
+    }
+  }
+
+  void read_length() {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    int32_t asked = is_chat() ? 0 : kDefaultMaxTokens;
+    fields_.integer("max_tokens", asked, 1, kMost);
+    if (is_chat()) fields_.integer("max_completion_tokens", asked, 1, kMost);
+    for (EngineRequest& prompt : request_.prompts) {
+      const auto length = static_cast<int64_t>(prompt.request.prompt.size());
+      const int64_t room = model_.max_model_len - length;
+      if (room < 1 || asked > room) {
+        return fields_.fail({.status = 400,
+                             .message = fmt::format("the prompt has {} tokens and {} more are asked for, but the "
+                                                    "context holds {}; shorten the prompt or ask for fewer",
+                                                    length, asked == 0 ? 1 : asked, model_.max_model_len),
+                             .param = is_chat() ? "messages" : "prompt",
+                             .code = "context_length_exceeded"});
+      }
+      prompt.request.max_tokens = asked > 0 ? asked : static_cast<int32_t>(room);
+    }
+  }
+
+  JsonFields fields_;
+  const OpenAiModel& model_;
+  uint64_t next_seed_;
+  bool echo_ = false;
+  EngineRequest base_;  // what all prompts of the request share
+  OpenAiRequest request_;
+};
+
+}  // namespace
+
+std::optional<OpenAiEndpoint> parse_openai_endpoint(std::string_view path) {
+  if (path == "/v1/completions") return OpenAiEndpoint::kCompletions;
+  if (path == "/v1/chat/completions") return OpenAiEndpoint::kChatCompletions;
+  return std::nullopt;
+}
+
+OpenAiError openai_error_of(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kOutOfMemory:
+      return {.status = 503, .message = error.message(), .type = "unavailable_error", .code = "queue_full"};
+    case ErrorCode::kUnsupported:
+      return {.status = 503, .message = error.message(), .type = "unavailable_error", .code = "unavailable"};
+    default: return {.status = 400, .message = error.message(), .code = "invalid_value"};
+  }
+}
+
+std::variant<OpenAiRequest, OpenAiError> read_openai_request(OpenAiEndpoint endpoint, std::string_view body,
+                                                             const OpenAiModel& model, uint64_t next_seed) {
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  json::error_code failure;
+  const json::value document = json::parse(body, failure, {}, options);
+  if (failure || !document.is_object()) {
+    return OpenAiError{.message = failure ? fmt::format("the body is not JSON: {}", failure.message())
+                                          : fmt::format("the body must be a JSON object, not {}", kind_of(document)),
+                       .code = "invalid_json"};
+  }
+  return Reader(endpoint, document.get_object(), model, next_seed).read();
+}
+
+}  // namespace lantern

@@ -1,0 +1,64 @@
+// Requests of the OpenAI API, with the fields that vLLM adds, as the engine takes them:
+// https://platform.openai.com/docs/api-reference (completions, chat). A field that asks for what Lantern cannot do is
+// an error that names it; fields that nobody knows are ignored, since clients add such freely.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+namespace lantern {
+
+enum class OpenAiEndpoint : uint8_t { kCompletions, kChatCompletions };
+// "/v1/completions", "/v1/chat/completions". Nothing for another path.
+std::optional<OpenAiEndpoint> parse_openai_endpoint(std::string_view path);
+
+// What a client is told: an HTTP status and the members of the "error" object.
+struct OpenAiError {
+  int32_t status = 400;
+  std::string message = {};  // one sentence
+  std::string type = "invalid_request_error";
+  std::string param = {};  // the field; empty: null
+  std::string code = {};   // empty: null
+};
+
+// An error of the engine: a full queue is 503, what makes no sense 400.
+OpenAiError openai_error_of(const Error& error);
+
+struct OpenAiRequest {
+  OpenAiEndpoint endpoint = OpenAiEndpoint::kCompletions;
+  std::string model;  // as the client wrote it; empty: not at all
+  std::vector<EngineRequest>
+      prompts;                    // one for each prompt; the choices of prompt p have indices p * n to p * n + n - 1
+  std::vector<std::string> echo;  // of each prompt: text to put before its output; empty: none
+  std::vector<int32_t> stop_token_ids;  // that the client named: the model's own end tokens are no stop_reason
+  bool starts_thinking = false;         // the prompt of a chat has opened a thinking block
+};
+
+// What a model brings with it.
+struct OpenAiModel {
+  std::vector<std::string> names;        // that it is served under; the first is told to clients
+  const Tokenizer* tokenizer = nullptr;  // outlives the reader
+  const ChatEncoder* chat = nullptr;     // null: no conversations, and
+  std::string no_chat;                   // why
+  int32_t max_model_len = 0;
+  int32_t vocab_size = 0;
+  // Where a request says nothing (generation_config.json); unset: 1, 1, all.
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;
+};
+
+// `body` is the text of a JSON object. `next_seed` seeds requests that name no seed.
+std::variant<OpenAiRequest, OpenAiError> read_openai_request(OpenAiEndpoint endpoint, std::string_view body,
+                                                             const OpenAiModel& model, uint64_t next_seed);
+
+}  // namespace lantern
