@@ -367,7 +367,7 @@ TEST(Logprobs, EachRowHasItsOwnCountAndRank) {
   EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 5, 0}));
   EXPECT_EQ(top, (std::vector<int32_t>{1, 3, -1, -1, 1, -1, -1, -1}));
   EXPECT_NEAR(top_values[1], 3 - norm, 1e-6);
-  for (const size_t unused : {2, 3, 5, 6, 7}) EXPECT_EQ(top_values[unused], -kInf);
+  for (const size_t unused : {2u, 3u, 5u, 6u, 7u}) EXPECT_EQ(top_values[unused], -kInf);
 }
 
 TEST(LogprobsDeathTest, TokenOutsideOfTheVocabularyIsABrokenInvariant) {
