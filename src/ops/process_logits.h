@@ -34,7 +34,7 @@ struct ProcessLogitsParams {
   SamplerSlots slots{};
   DevPtr<const float> logits{};               // [rows, vocab]
   DevPtr<float> processed{};                  // [rows, vocab]; may be the memory of logits. Padding is left as it is
-  DevPtr<RowStatus> status{};                 // [rows]; a row that is not kOk holds nothing to draw from
+  DevPtr<int32_t> status{};                   // [rows]: RowStatus; a row that is not kOk holds nothing to draw from
   DevPtr<const int32_t> row_slots{};          // [rows]: SampleRows::slots
   DevPtr<const int32_t> drafts_before{};      // [rows]: SampleRows::drafts_before
   DevPtr<const uint32_t> allowed_tokens{};    // optional [masks, ceil(vocab / 32)]: bit id % 32 of word id / 32

@@ -102,7 +102,8 @@ void process_logits_kernel(const ProcessLogitsParams& p, HostContext& context) {
   for (int64_t first = 0; first < p.rows; first += kRowsAtOnce) {
     context.threads.parallel_for(std::min(kRowsAtOnce, p.rows - first), 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) {
-        p.status[first + r] = process_row(p, first + r, p.scratch.get() + r * row_scratch_bytes(p.slots.vocab));
+        const RowStatus status = process_row(p, first + r, p.scratch.get() + r * row_scratch_bytes(p.slots.vocab));
+        p.status[first + r] = static_cast<int32_t>(status);
       }
     });
   }

@@ -26,14 +26,14 @@ Processed process(TestSlots& slots, TestStep& step, std::vector<float> logits, b
   step.expand(ops, slots);
   const SamplerSlots view = slots.view();
   const int64_t rows = step.max_rows();
-  Processed result{std::vector<float>(logits.size(), 77.0f),
-                   std::vector<RowStatus>(static_cast<size_t>(rows), static_cast<RowStatus>(99))};
+  Processed result{std::vector<float>(logits.size(), 77.0f), {}};
+  Tokens status(static_cast<size_t>(rows), 99);
   if (in_place) result.logits = logits;
   std::vector<std::byte> scratch(static_cast<size_t>(process_logits_scratch_bytes(rows, view.vocab)), std::byte{0xa5});
   ProcessLogitsParams p{.slots = view,
                         .logits = Fixed<const float>(in_place ? fixed(result.logits) : fixed(logits)),
                         .processed = fixed(result.logits),
-                        .status = fixed(result.status),
+                        .status = fixed(status),
                         .row_slots = Fixed<const int32_t>(fixed(step.row_slots)),
                         .drafts_before = Fixed<const int32_t>(fixed(step.drafts_before)),
                         .rows = rows,
@@ -44,6 +44,7 @@ Processed process(TestSlots& slots, TestStep& step, std::vector<float> logits, b
     p.row_allowed_masks = fixed(masks.of_row);
   }
   process_logits(ops.stream, p);
+  for (const int32_t s : status) result.status.push_back(static_cast<RowStatus>(s));
   return result;
 }
 

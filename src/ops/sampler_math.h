@@ -79,10 +79,11 @@ struct Verdict {
   int32_t num_tokens;  // samples of the first so many rows are new
   RowStatus status;
 };
-LANTERN_HOST_DEVICE inline Verdict verify_rows(const int32_t* samples, const RowStatus* row_status, int32_t rows,
+LANTERN_HOST_DEVICE inline Verdict verify_rows(const int32_t* samples, const int32_t* row_status, int32_t rows,
                                                const int32_t* drafts, int32_t num_drafts) {
   for (int32_t j = 0; j < rows; ++j) {
-    if (row_status[j] != RowStatus::kOk) return {j, row_status[j]};
+    const auto status = static_cast<RowStatus>(row_status[j]);
+    if (status != RowStatus::kOk) return {j, status};
     if (j >= num_drafts || j + 1 == rows || samples[j] != drafts[j]) return {j + 1, RowStatus::kOk};
   }
   return {0, RowStatus::kOk};

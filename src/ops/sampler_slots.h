@@ -48,7 +48,8 @@ struct SampleRows {
   DevPtr<int32_t> num_logprobs{};       // [rows]: as in SlotRules
 };
 
-// What became of a row of logits; of a request, what became of the first of its rows that failed.
+// What became of a row of logits; of a request, what became of the first of its rows that failed. On the device these
+// are int32, as everything that a step gives back.
 enum class RowStatus : uint8_t {
   kOk,
   kNotFinite,  // the model's logits are no numbers

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 
 #include "ops/sampler_test_support.h"
@@ -105,7 +104,7 @@ Decoded decode(const Model& model, const Decoding& d, uint64_t first_seed, int32
       for (size_t r = 0; r < step.output_positions.size(); ++r) step.output_positions[r] = step.drafts_before[r];
     }
     const int64_t rows = step.max_rows();
-    std::vector<RowStatus> row_status(static_cast<size_t>(rows));
+    Tokens row_status(static_cast<size_t>(rows));
     std::vector<std::byte> scratch(static_cast<size_t>(
         std::max(process_logits_scratch_bytes(rows, model.vocab), sample_scratch_bytes(rows, model.vocab))));
     process_logits(ops.stream, {.slots = slots.view(),
@@ -138,17 +137,17 @@ Decoded decode(const Model& model, const Decoding& d, uint64_t first_seed, int32
     }
     Tokens tokens(requests.size() * static_cast<size_t>(max_query_len));
     Tokens num_tokens(requests.size());
-    std::vector<RowStatus> status(requests.size());
+    Tokens status(requests.size());
     verify_drafts(ops.stream, {.slots = slots.view(),
                                .requests = step.requests(),
                                .samples = Fixed<const int32_t>(fixed(samples)),
-                               .row_status = Fixed<const RowStatus>(fixed(row_status)),
+                               .row_status = Fixed<const int32_t>(fixed(row_status)),
                                .tokens = fixed(tokens),
                                .num_tokens = fixed(num_tokens),
                                .status = fixed(status),
                                .max_query_len = max_query_len});
     for (size_t b = 0; b < requests.size(); ++b) {
-      EXPECT_EQ(status[b], RowStatus::kOk);
+      EXPECT_EQ(status[b], static_cast<int32_t>(RowStatus::kOk));
       result.drafts_tried += requests[b].count - 1;
       result.drafts_accepted += num_tokens[b] - 1;
     }

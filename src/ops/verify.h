@@ -17,12 +17,12 @@ namespace lantern {
 struct VerifyParams {
   SamplerSlots slots{};  // accepted tokens and the last sample are appended to the history
   SampleRequests requests{};
-  DevPtr<const int32_t> samples{};       // [rows]: by sample() from the processed logits
-  DevPtr<const RowStatus> row_status{};  // [rows]: by process_logits()
-  DevPtr<int32_t> tokens{};              // [max_requests, max_query_len]: what is new; -1 beyond num_tokens
-  DevPtr<int32_t> num_tokens{};          // [max_requests]: accepted drafts + 1; without rows and for padding 0
-  DevPtr<RowStatus> status{};            // [max_requests]
-  int32_t max_query_len = 1;             // 1 + drafts at most
+  DevPtr<const int32_t> samples{};     // [rows]: by sample() from the processed logits
+  DevPtr<const int32_t> row_status{};  // [rows]: RowStatus, by process_logits()
+  DevPtr<int32_t> tokens{};            // [max_requests, max_query_len]: what is new; -1 beyond num_tokens
+  DevPtr<int32_t> num_tokens{};        // [max_requests]: accepted drafts + 1; without rows and for padding 0
+  DevPtr<int32_t> status{};            // [max_requests]: RowStatus
+  int32_t max_query_len = 1;           // 1 + drafts at most
   // For benchmarks on random weights, whose drafts are never right. Below 0: off. In [0, 1]: each draft is accepted
   // with this chance, keyed like the noise of its sample, and emitted in place of the sample.
   double synthetic_acceptance = -1;

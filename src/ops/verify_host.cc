@@ -21,7 +21,7 @@ void verify_drafts_kernel(const VerifyParams& p, HostContext&) {
     int32_t* tokens = p.tokens.get() + int64_t{b} * p.max_query_len;
     std::fill(tokens, tokens + p.max_query_len, -1);
     p.num_tokens[b] = 0;
-    p.status[b] = RowStatus::kOk;
+    p.status[b] = static_cast<int32_t>(RowStatus::kOk);
     if (b >= requests || !sampler::is_slot(p.slots, p.requests.slots[b])) continue;
     const int32_t slot = p.requests.slots[b];
     const int32_t begin = p.requests.sample_start_loc[b];
@@ -30,7 +30,7 @@ void verify_drafts_kernel(const VerifyParams& p, HostContext&) {
     int32_t drafts = sampler::drafts_of(p.slots, slot);
     const int32_t* draft_tokens =
         drafts > 0 ? p.slots.draft_tokens.get() + int64_t{slot} * p.slots.max_drafts : nullptr;
-    const RowStatus* row_status = p.row_status.get() + begin;
+    const int32_t* row_status = p.row_status.get() + begin;
     std::copy(p.samples.get() + begin, p.samples.get() + begin + rows, tokens);
     if (p.synthetic_acceptance >= 0) {
       const uint64_t seed = p.slots.rules[slot].sampling.seed;
@@ -43,7 +43,7 @@ void verify_drafts_kernel(const VerifyParams& p, HostContext&) {
     const sampler::Verdict verdict = sampler::verify_rows(tokens, row_status, rows, draft_tokens, drafts);
     std::fill(tokens + verdict.num_tokens, tokens + p.max_query_len, -1);
     p.num_tokens[b] = verdict.num_tokens;
-    p.status[b] = verdict.status;
+    p.status[b] = static_cast<int32_t>(verdict.status);
     append(p.slots, slot, tokens, verdict.num_tokens);
   }
 }

@@ -23,19 +23,21 @@ Verified verify(TestSlots& slots, const TestStep& step, Tokens samples, int32_t 
   HostOps ops;
   samples.resize(static_cast<size_t>(step.max_rows()), TestSlots::kPoison);
   if (row_status.empty()) row_status.assign(static_cast<size_t>(step.num_rows()), kOk);
-  row_status.resize(static_cast<size_t>(step.max_rows()), static_cast<RowStatus>(99));
+  Tokens row_status_words(static_cast<size_t>(step.max_rows()), 99);
+  std::ranges::transform(row_status, row_status_words.begin(), [](RowStatus s) { return static_cast<int32_t>(s); });
   const auto requests = static_cast<size_t>(step.max_requests());
-  Verified result{Tokens(requests * static_cast<size_t>(max_query_len), -77), Tokens(requests, -77),
-                  std::vector<RowStatus>(requests, static_cast<RowStatus>(99))};
+  Verified result{Tokens(requests * static_cast<size_t>(max_query_len), -77), Tokens(requests, -77), {}};
+  Tokens status(requests, 99);
   verify_drafts(ops.stream, {.slots = slots.view(),
                              .requests = step.requests(),
                              .samples = Fixed<const int32_t>(fixed(samples)),
-                             .row_status = Fixed<const RowStatus>(fixed(row_status)),
+                             .row_status = Fixed<const int32_t>(fixed(row_status_words)),
                              .tokens = fixed(result.tokens),
                              .num_tokens = fixed(result.num_tokens),
-                             .status = fixed(result.status),
+                             .status = fixed(status),
                              .max_query_len = max_query_len,
                              .synthetic_acceptance = synthetic_acceptance});
+  for (const int32_t s : status) result.status.push_back(static_cast<RowStatus>(s));
   return result;
 }
 
