@@ -82,6 +82,7 @@ Result<int> run_generate(const Values& values) {
   request.max_tokens =
       static_cast<int32_t>(values.given("max-tokens") ? values.integer("max-tokens") : std::max<int64_t>(room, 1));
   request.ignore_eos = values.is_on("ignore-eos");
+  RETURN_IF_ERROR(set_token_rules(values, model.tokenizer, request));
 
   const bool json = values.is_on("json");
   ASSIGN_OR_RETURN(const Output output,

@@ -34,6 +34,7 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir
   RETURN_IF_ERROR(number("temperature", config.temperature));
   RETURN_IF_ERROR(number("top_p", config.top_p));
   RETURN_IF_ERROR(number("top_k", top_k));
+  RETURN_IF_ERROR(number("repetition_penalty", config.repetition_penalty));
   if (top_k) {
     if (*top_k != std::floor(*top_k) || *top_k < -1 || *top_k > std::numeric_limits<int32_t>::max()) {
       return Error(ErrorCode::kCorrupt, fmt::format("{}: top_k {} is not a whole number from -1 to {}", path.string(),

@@ -13,6 +13,7 @@ struct GenerationConfig {
   std::optional<double> temperature;  // 0 where do_sample is false
   std::optional<double> top_p;
   std::optional<int32_t> top_k;  // -1 or 0: all
+  std::optional<double> repetition_penalty;
 };
 
 // DIR/generation_config.json; everything unset where there is none. Errors: not JSON, a value of the wrong type,

@@ -104,12 +104,51 @@ Result<SamplingSettings> sampling_settings(const Values& values, const fs::path&
   settings.top_p = static_cast<float>(values.given("top-p") ? values.real("top-p") : shipped.top_p.value_or(1.0));
   settings.top_k = values.given("top-k") ? static_cast<int32_t>(values.integer("top-k")) : shipped.top_k.value_or(0);
   settings.min_p = static_cast<float>(values.real("min-p"));
+  settings.repetition_penalty =
+      static_cast<float>(values.given("repetition-penalty") ? values.real("repetition-penalty")
+                                                            : shipped.repetition_penalty.value_or(1.0));
+  settings.presence_penalty = static_cast<float>(values.real("presence-penalty"));
+  settings.frequency_penalty = static_cast<float>(values.real("frequency-penalty"));
   if (values.given("seed")) {
     settings.seed = static_cast<uint64_t>(values.integer("seed"));
   } else {
     settings.seed = std::random_device{}();
   }
   return settings;
+}
+
+Status set_token_rules(const Values& values, const Tokenizer& tokenizer, GenerateRequest& request) {
+  for (const std::string& entry : values.list("logit-bias")) {
+    const size_t equals = std::min(entry.find('='), entry.size());
+    const Result<int64_t> id = parse_integer(std::string_view(entry).substr(0, equals));
+    const Result<double> bias = parse_real(std::string_view(entry).substr(std::min(equals + 1, entry.size())));
+    if (!id.ok() || !bias.ok() || *id < 0 || *id > INT32_MAX) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("--logit-bias '{}' is not a token id and a number; give it as 17=-2.5", entry));
+    }
+    request.logit_bias.push_back({static_cast<int32_t>(*id), static_cast<float>(*bias)});
+  }
+  for (std::string_view word : values.list("bad-words")) {
+    const std::string_view written = word;
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+    if (word.empty()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("--bad-words '{}' has no text; give at least one character", written));
+    }
+    const auto encode = [&](const std::string& text) {
+      return tokenizer.encode(text, {.add_special = false, .parse_special = values.is_on("special-tokens")});
+    };
+    ASSIGN_OR_RETURN(const std::vector<int32_t> plain, encode(std::string(word)));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> after_space, encode(" " + std::string(word)));
+    request.bad_words.push_back(plain);
+    // Where the second ends with the first, whoever completes the second completes the first.
+    const bool contained =
+        after_space.size() >= plain.size() && std::equal(plain.rbegin(), plain.rend(), after_space.rbegin());
+    if (!contained) request.bad_words.push_back(after_space);
+  }
+  request.min_tokens = static_cast<int32_t>(values.integer("min-tokens"));
+  ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(values.text("stop-token-ids")));
+  return {};
 }
 
 std::string rate_text(int64_t tokens, double seconds) {

@@ -41,6 +41,10 @@ Result<std::vector<int32_t>> input_ids(const Values& values, const Tokenizer& to
 // Flags, then DIR/generation_config.json, then temperature 1 and no filter. Without --seed a fresh one.
 Result<SamplingSettings> sampling_settings(const Values& values, const std::filesystem::path& dir);
 
+// --logit-bias, --bad-words, --min-tokens and --stop-token-ids into `request`. A bad word counts as written and with a
+// space before it, which may be another token. Errors: not of the form that help shows.
+Status set_token_rules(const Values& values, const Tokenizer& tokenizer, GenerateRequest& request);
+
 // "12.3 tokens/s", or "-" for no time at all.
 std::string rate_text(int64_t tokens, double seconds);
 

@@ -173,6 +173,18 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
   }
   RETURN_IF_ERROR(check_tokens(request.prompt));
   RETURN_IF_ERROR(check_sampling(request.sampling));
+  std::vector<int32_t> stop_token_ids = request.ignore_eos ? std::vector<int32_t>() : config().eos_token_ids;
+  stop_token_ids.insert(stop_token_ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
+  const TokenRules rules{.logit_bias = request.logit_bias,
+                         .bad_words = request.bad_words,
+                         .stop_token_ids = stop_token_ids,
+                         .min_tokens = request.min_tokens};
+  RETURN_IF_ERROR(check_token_rules(rules));
+  if (request.min_tokens > request.max_tokens) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("min_tokens is {}, above max_tokens, which is {}",
+                                                          request.min_tokens, request.max_tokens));
+  }
+  RETURN_IF_ERROR(check_token_ids(rules, config().vocab_size));
 
   GenerateResult result;
   const auto start = std::chrono::steady_clock::now();
@@ -191,23 +203,19 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
 
   const int32_t room = max_model_len_ - static_cast<int32_t>(prompt_size);
   const int32_t limit = std::min(request.max_tokens, room);
-  const std::vector<int32_t>& eos = config().eos_token_ids;
+  buffers_->start_text(*stream_, {.sampling = request.sampling,
+                                  .rules = rules,
+                                  .tokens = request.prompt,
+                                  .prompt_len = static_cast<int32_t>(prompt_size)});
   auto decode_start = start;
   for (int32_t position = 0; position < limit; ++position) {
-    const std::optional<int32_t> drawn = buffers_->sample(*stream_, *model_, request.sampling, position);
-    if (!drawn) {
-      return Error(ErrorCode::kCorrupt,
-                   fmt::format("the model gives no number as a logit of output token {}: its weights hold values that "
-                               "are not finite, or do not belong to its config",
-                               position));
-    }
-    const int32_t token = *drawn;
+    ASSIGN_OR_RETURN(const int32_t token, buffers_->sample(*stream_, *model_, position));
     if (position == 0) {
       result.prefill_seconds = seconds_since(start);
       decode_start = std::chrono::steady_clock::now();
     }
     result.decode_seconds = seconds_since(decode_start);
-    if (!request.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) {
+    if (std::ranges::find(stop_token_ids, token) != stop_token_ids.end()) {
       result.finish_reason = FinishReason::kStop;
       return result;
     }

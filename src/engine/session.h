@@ -35,13 +35,17 @@ struct GenerateRequest {
   int32_t max_tokens = 256;
   SamplingSettings sampling;
   bool ignore_eos = false;
+  std::vector<LogitBias> logit_bias;            // each token at most once
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences that the text must not contain
+  std::vector<int32_t> stop_token_ids;          // end the text beside the model's end-of-sequence tokens
+  int32_t min_tokens = 0;                       // no token that ends the text is drawn before so many
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 std::string_view to_string(FinishReason reason);  // "stop", "length", "cancelled"
 
 struct GenerateResult {
-  std::vector<int32_t> tokens;  // without the end-of-sequence token
+  std::vector<int32_t> tokens;  // without the token that ended the text
   FinishReason finish_reason = FinishReason::kLength;
   double prefill_seconds = 0;
   double decode_seconds = 0;  // from the first token to the last
@@ -95,7 +99,8 @@ class Session {
   using OnProgress = std::function<bool(int64_t tokens_done)>;
 
   // When `on_prefill` answers false, the result is cancelled and has no tokens. Errors: an empty prompt, a prompt that
-  // leaves no room in the context, a token id outside the vocabulary, sampling settings out of range.
+  // leaves no room in the context, a token id outside the vocabulary, settings out of range; logits that are no
+  // numbers; a position at which the request's own rules leave no token.
   Result<GenerateResult> generate(const GenerateRequest& request, const OnToken& on_token = {},
                                   const OnProgress& on_prefill = {});
 

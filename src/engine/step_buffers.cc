@@ -1,7 +1,9 @@
 #include "engine/step_buffers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <numeric>
 #include <vector>
 
@@ -19,14 +21,15 @@ Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sam
   };
   RETURN_IF_ERROR(make(token_ids_, "token_ids", limits.max_tokens));
   RETURN_IF_ERROR(make(sample_rows_, "sample_rows", sample_rows));
-  RETURN_IF_ERROR(make(sampled_, "sampled", sample_rows));
+  RETURN_IF_ERROR(make(sample_request_, "sampled request", 4));
+  RETURN_IF_ERROR(make(sampled_, "sampled token", 3));
+  const int32_t request[] = {1, 0, 1, 0};
+  device.copy_to_device(sample_request_->fixed().data(), request, sizeof(request));
+  ASSIGN_OR_RETURN(sampler_, Sampler::create(device, {.max_model_len = limits.max_model_len, .vocab = vocab}));
   RETURN_IF_ERROR(make(scored_, "scored", sample_rows));
   RETURN_IF_ERROR(make(top_tokens_, "top_tokens", int64_t{sample_rows} * kMaxTopLogprobs));
-  RETURN_IF_ERROR(make(output_positions_, "output_positions", sample_rows));
-  RETURN_IF_ERROR(make(settings_, "sampling settings", sample_rows));
   RETURN_IF_ERROR(make(logprobs_, "logprobs", sample_rows));
   RETURN_IF_ERROR(make(top_logprobs_, "top_logprobs", int64_t{sample_rows} * kMaxTopLogprobs));
-  RETURN_IF_ERROR(make(sample_scratch_, "sampler scratch", sample_scratch_bytes(1, vocab)));
   // The sequence owns every block but the null block, in order.
   std::vector<int32_t> table(static_cast<size_t>(limits.max_blocks_per_request));
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i) + 1;
@@ -67,30 +70,32 @@ void StepBuffers::set_sample_rows(Device& device, int32_t first_row, int32_t cou
   device.copy_to_device(sample_rows_->fixed().data(), rows.data(), rows.size() * sizeof(int32_t));
 }
 
-std::optional<int32_t> StepBuffers::sample(Stream& stream, const Model& model, const SamplingSettings& settings,
-                                           int64_t output_position) {
-  Device& device = stream.device();
-  device.copy_to_device(settings_->fixed().data(), &settings, sizeof(settings));
-  device.copy_to_device(output_positions_->fixed().data(), &output_position, sizeof(output_position));
-  SampleParams p;
-  p.logits = Fixed<const float>(model.activations().logits);
-  p.settings = Fixed<const SamplingSettings>(settings_->fixed());
-  p.output_positions = Fixed<const int64_t>(output_positions_->fixed());
-  p.tokens = sampled_->fixed();
-  p.logprobs = logprobs_->fixed();
-  p.rows = 1;
-  p.vocab = model.config().vocab_size;
-  p.scratch = sample_scratch_->fixed();
-  p.scratch_bytes = sample_scratch_->capacity();
-  lantern::sample(stream, p);
+Result<int32_t> StepBuffers::sample(Stream& stream, const Model& model, int64_t output_position) {
+  const Fixed<const int32_t> request(sample_request_->fixed());
+  const Fixed<int32_t> sampled = sampled_->fixed();
+  sampler_->begin(stream, {.requests = {.num_requests = request.sub(0, 1),
+                                        .sample_start_loc = request.sub(1, 2),
+                                        .slots = request.sub(3, 1),
+                                        .max_requests = 1},
+                           .rows = 1});
+  sampler_->sample(stream, Fixed<const float>(model.activations().logits), 0, 1);
+  sampler_->verify(stream, sampled.sub(0, 1), sampled.sub(1, 1), sampled.sub(2, 1));
   stream.synchronize();
+  Device& device = stream.device();
   check_plan(device);
-  int32_t token = 0;
-  float logprob = 0;
-  device.copy_to_host(&token, sampled_->fixed().data(), sizeof(token));
-  device.copy_to_host(&logprob, logprobs_->fixed().data(), sizeof(logprob));
-  if (logprob == -std::numeric_limits<float>::infinity()) return std::nullopt;
-  return token;
+  std::array<int32_t, 3> outcome{};
+  device.copy_to_host(outcome.data(), sampled.data(), sizeof(outcome));
+  switch (static_cast<RowStatus>(outcome[2])) {
+    case RowStatus::kOk: return outcome[0];
+    case RowStatus::kNotFinite:
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("the model gives no number as a logit of output token {}: its weights hold values that "
+                               "are not finite, or do not belong to its config",
+                               output_position));
+    case RowStatus::kNoToken: break;
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               "logit_bias, bad_words and min_tokens together leave no token to choose; allow some");
 }
 
 void StepBuffers::score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,

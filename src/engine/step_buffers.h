@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "attention/plan/step_inputs.h"
@@ -11,6 +10,7 @@
 #include "attention/step_view.h"
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
+#include "engine/sampler.h"
 #include "engine/session.h"
 #include "model/model.h"
 #include "ops/sampling.h"
@@ -31,9 +31,11 @@ class StepBuffers {
   void set_sample_rows(Device& device, int32_t first_row, int32_t count);
   DevPtr<const int32_t> sample_rows() const { return Fixed<const int32_t>(sample_rows_->fixed()); }
 
-  // Draws from the first row of the model's logits; nothing when none of them is a number above -infinity.
-  std::optional<int32_t> sample(Stream& stream, const Model& model, const SamplingSettings& settings,
-                                int64_t output_position);
+  // The text that sample() continues, and its request's settings.
+  void start_text(Stream& stream, const SlotStart& start) { sampler_->start_slot(stream, 0, start); }
+  // Draws from the first row of the model's logits and adds the token to the text. The position is for messages.
+  // Errors: logits that are no numbers; no token is left to draw.
+  Result<int32_t> sample(Stream& stream, const Model& model, int64_t output_position);
   // Scores next[r] under row r of the model's logits, in order.
   void score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,
                   const std::function<void(TokenScore)>& sink);
@@ -48,11 +50,11 @@ class StepBuffers {
   template <class T>
   using Buffer = std::unique_ptr<PersistentBuffer<T>>;
   Buffer<int32_t> token_ids_;
-  Buffer<int32_t> sample_rows_, sampled_, scored_, top_tokens_;
-  Buffer<int64_t> output_positions_;
-  Buffer<SamplingSettings> settings_;
+  Buffer<int32_t> sample_rows_, scored_, top_tokens_;
   Buffer<float> logprobs_, top_logprobs_;
-  Buffer<std::byte> sample_scratch_;
+  std::unique_ptr<Sampler> sampler_;
+  Buffer<int32_t> sample_request_;  // its one request: num_requests 1, sample_start_loc {0, 1}, slot 0
+  Buffer<int32_t> sampled_;         // {token, number of tokens, status}
 };
 
 }  // namespace lantern

@@ -348,11 +348,27 @@ TEST(WrongInputTest, WhatIsNotSupportedIsNotPretended) {
   expect_error(run_lantern({"bench", "step", "--dummy", "gpt-9"}), {"gpt-9"});
 }
 
+TEST(WrongInputTest, RulesForTokensSayWhatIsWrongWithThem) {
+  for (const char* bias : {"17", "17=", "=1", "x=1", "17=nan", "-1=1", "17=1=2", "99999999999=1"}) {
+    expect_error(generate(tiny_model(), {"--logit-bias", bias}), {"--logit-bias", bias, "17=-2.5"});
+  }
+  expect_error(generate(tiny_model(), {"--logit-bias", "17=101"}), {"logit_bias 101 of token 17", "[-100, 100]"});
+  expect_error(generate(tiny_model(), {"--logit-bias", "17=1", "--logit-bias", "17=2"}), {"token 17 twice"});
+  expect_error(generate(tiny_model(), {"--logit-bias", "100000000=1"}), {"logit_bias", "100000000", "vocabulary"});
+  expect_error(generate(tiny_model(), {"--bad-words", "  "}), {"--bad-words", "no text"});
+  expect_error(generate(tiny_model(), {"--stop-token-ids", "1,two"}), {"'two' is not a token id"});
+  expect_error(generate(tiny_model(), {"--stop-token-ids", "100000000"}), {"stop_token_ids", "vocabulary"});
+  expect_error(generate(tiny_model(), {"--min-tokens", "9", "--max-tokens", "8"}), {"min_tokens is 9", "8"});
+}
+
 TEST(WrongInputTest, BadUsageIsExitCodeTwo) {
   expect_error(run_lantern({"generate", "--promt", "x"}), {"--promt", "did you mean '--prompt'"}, 2);
   expect_error(run_lantern({"generate"}), {"--prompt"}, 2);
   expect_error(run_lantern({"no-such-command"}), {"no-such-command"}, 2);
   expect_error(generate(tiny_model(), {"--top-p", "1.5"}), {"--top-p"}, 2);
+  expect_error(generate(tiny_model(), {"--repetition-penalty", "0"}), {"--repetition-penalty must be above 0"}, 2);
+  expect_error(generate(tiny_model(), {"--presence-penalty", "nan"}), {"--presence-penalty"}, 2);
+  expect_error(generate(tiny_model(), {"--frequency-penalty", "-2.5"}), {"--frequency-penalty"}, 2);
 }
 
 }  // namespace
