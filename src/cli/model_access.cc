@@ -139,7 +139,7 @@ Status set_token_rules(const Values& values, const Tokenizer& tokenizer, Generat
       return tokenizer.encode(text, {.add_special = false, .parse_special = values.is_on("special-tokens")});
     };
     ASSIGN_OR_RETURN(const std::vector<int32_t> plain, encode(std::string(word)));
-    ASSIGN_OR_RETURN(const std::vector<int32_t> after_space, encode(" " + std::string(word)));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> after_space, encode(fmt::format(" {}", word)));
     request.bad_words.push_back(plain);
     // Where the second ends with the first, whoever completes the second completes the first.
     const bool contained =
