@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "ops/sampler_test_support.h"
 
 namespace lantern {
@@ -207,6 +205,7 @@ TEST(Sampler, DrawsFromTheProcessedLogitsAndScoresWithTheModels) {
         EXPECT_EQ(outcome.ranks[r], 1 + std::ranges::count_if(raw, [&](float x) { return x > raw[token]; }));
       }
       std::vector<std::pair<float, int32_t>> order;
+      order.reserve(kVocab);
       for (int32_t i = 0; i < kVocab; ++i) order.emplace_back(-raw[static_cast<size_t>(i)], i);
       std::ranges::sort(order);
       for (int32_t i = 0; i < kTop; ++i) {

@@ -52,6 +52,32 @@ TEST(GenerateTest, JsonHoldsTheSameText) {
   EXPECT_EQ(json.at("completion_tokens").to_number<int>(), static_cast<int>(json.at("tokens").get_array().size()));
 }
 
+TEST(GenerateTest, RulesForTokensAreKept) {
+  const auto answer = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--max-tokens", "64", "--temperature", "0", "--json"});
+    return object_of(generate(more));
+  };
+  const auto ids_of = [](const boost::json::object& object) {
+    return boost::json::value_to<std::vector<int32_t>>(object.at("tokens"));
+  };
+  const boost::json::object plain = answer({});
+  const std::vector<int32_t> ids = ids_of(plain);
+  ASSERT_GT(ids.size(), 8u);
+  ASSERT_LT(ids.size(), 60u);
+  ASSERT_NE(text(plain, "text").find("27"), std::string::npos);
+
+  EXPECT_GE(ids_of(answer({"--min-tokens", "60"})).size(), 60u);
+  EXPECT_EQ(text(answer({"--bad-words", "27"}), "text").find("27"), std::string::npos);
+  EXPECT_NE(ids_of(answer({"--logit-bias", std::to_string(ids[0]) + "=-100"})).at(0), ids[0]);
+  EXPECT_NE(ids_of(answer({"--repetition-penalty", "1.6"})), ids);
+  EXPECT_NE(ids_of(answer({"--presence-penalty", "2", "--frequency-penalty", "2"})), ids);
+
+  const boost::json::object stopped = answer({"--stop-token-ids", std::to_string(ids[6])});
+  const auto first = std::find(ids.begin(), ids.end(), ids[6]);
+  EXPECT_EQ(ids_of(stopped), std::vector<int32_t>(ids.begin(), first));
+  EXPECT_EQ(text(stopped, "finish_reason"), "stop");
+}
+
 TEST(GenerateTest, StopStringsEndTheTextAndAreNotPrinted) {
   const boost::json::object whole = object_of(generate({"--max-tokens", "40", "--temperature", "0", "--json"}));
   const std::string said = text(whole, "text");
