@@ -10,11 +10,13 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -65,6 +67,19 @@ Seconds timed(Body body) {
   const double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
   body();
   return {now(CLOCK_MONOTONIC) - wall, now(CLOCK_PROCESS_CPUTIME_ID) - cpu};
+}
+
+// OpenMP's threads spin for some milliseconds after their last work, and so for a while do ours. With a thread per core
+// they would take half of the machine from whoever is measured next. After the pause cores need work to come up to
+// speed again.
+template <class Body>
+Seconds timed_alone(Body body) {
+  using namespace std::chrono_literals;
+  std::this_thread::sleep_for(30ms);
+  const auto start = std::chrono::steady_clock::now();
+  do body();
+  while (std::chrono::steady_clock::now() - start < 20ms);
+  return timed(body);
 }
 
 double median(std::vector<double> values) {
@@ -277,13 +292,13 @@ std::string prefill(const Options& options, ThreadPool& threads, Weights& weight
     linear_host({&task, 1}, context);
   };
   for (int i = -1; i < options.repetitions; ++i) {
-    const Seconds p = timed([&] {
+    const Seconds p = timed_alone([&] {
       for (int64_t c = 0; c < copies; ++c) dnnl.run(static_cast<size_t>(c));
     });
-    const Seconds b = timed([&] {
+    const Seconds b = timed_alone([&] {
       for (int64_t c = 0; c < copies; ++c) ours(DType::kBF16, c);
     });
-    const Seconds f = timed([&] {
+    const Seconds f = timed_alone([&] {
       for (int64_t c = 0; c < copies; ++c) ours(DType::kF8E4M3, c);
     });
     if (i < 0) continue;  // warm-up

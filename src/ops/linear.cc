@@ -82,6 +82,7 @@ struct Batch {
   int64_t groups = 0;
   int64_t pack_elements = 0;
   int64_t weight_bytes = 0;
+  int64_t most_rows = 0;
 
   void add(const LinearParams& p, const GemmKernel& kernel, int64_t row_begin) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(p.scratch.get());
@@ -92,6 +93,7 @@ struct Batch {
     groups += panel.groups();
     pack_elements += panel.rows * p.weight.cols;
     weight_bytes += p.weight.rows * p.weight.row_bytes;
+    most_rows = std::max(most_rows, panel.rows);
   }
 
   // Calls visit(job, first, last) for the parts of [begin, end), a range counted over all jobs from start_of(job).
@@ -133,7 +135,10 @@ struct Batch {
     const int64_t unit_bytes = std::max<int64_t>(1, weight_bytes / units);
     const int64_t least = std::min((units + workers - 1) / workers, kLeastBytes / unit_bytes + 1);
     int64_t grain = std::max(least, std::min(units / (workers * 8), kMostBytes / unit_bytes));
-    if (grain > 4) grain -= grain % 4;  // pieces of whole scale blocks stream best
+    // Pieces of whole scale blocks stream best; where many rows pass, a piece of four units uses them often enough.
+    if (grain > 4 || (most_rows > 2 * kGemmGroupRows && units >= 4 * workers)) {
+      grain = std::max<int64_t>(4, grain - grain % 4);
+    }
     threads.parallel_for(units, grain, [this](int64_t begin, int64_t end, int) { multiply(begin, end); });
   }
 };
