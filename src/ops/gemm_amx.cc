@@ -23,6 +23,7 @@ constexpr int64_t kRunCols = 128;        // columns of a step of multiply_run()
 constexpr int64_t kUnscaledBlock = 128;  // columns between sums of FP8 weights without block scales
 constexpr int64_t kMostBlockCols = 256;  // bounds the bf16 copy of a scale block
 constexpr int64_t kFetchAhead = 256;     // bytes of each row of FP8; more only waits for the same few fill buffers
+constexpr int64_t kPage = 4096;          // of hardware's prefetchers, whatever the system's are
 constexpr int64_t kLongestRun = 8;       // A tiles whose outputs interleave in the narrow FP8 path
 constexpr int64_t kWideOutputs = 128;    // outputs whose sums the wide path keeps, all rows of a panel
 constexpr int64_t kWideCols = 512;       // columns of W that stay in L1 while the rows of x pass
@@ -279,10 +280,20 @@ inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run
 
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
-// 16 outputs by kRunCols columns after the other, of all columns, for each tile of a run: tile j of a run of
-// 16 * r outputs takes the outputs j, j + r, j + 2 r, ... All tiles of the run together read 16 streams that are r rows
-// long, each going on where the tile before left it. The hardware's prefetchers follow those; they keep one stream per
-// 4 KiB page, and rows of FP8 are short. Prefetches of our own only take fill buffers from them.
+// The first kRunCols columns of the pages that 16 rows of codes are about to enter.
+inline void fetch_pages(const std::byte* codes, int64_t stride) {
+  for (int64_t row = 0; row < 16; ++row) {
+    for (int64_t byte = kFetchAhead; byte < kFetchAhead + kRunCols; byte += 64) {
+      __builtin_prefetch(codes + row * stride + byte, 0, 3);
+    }
+  }
+}
+
+// 16 outputs by kRunCols columns after the other, of all columns, for each tile of a run: tile j of a run of 16 * r
+// outputs takes the outputs j, j + r, j + 2 r, ... All tiles of the run together read 16 streams that are r rows long,
+// each going on where the tile before left it. The hardware's prefetchers follow those; they keep one stream per 4 KiB
+// page, and rows of FP8 are short. Prefetches of our own only take fill buffers from them, but for the first lines of
+// each page: most strides are whole pages, so that all streams come to an end together.
 // A few rows of the next tile are widened between any two operations on the tile before: products that follow each
 // other wait 52 cycles for the sum, and loads of tiles wait for the stores. A scale block's sums are taken up after the
 // next block's for the same reason. `ordered` receives [group][tile][16 outputs][width].
@@ -322,6 +333,7 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
         const std::byte* tile = chunks[turn];
         turn ^= 1;
         std::byte* target = chunks[turn];
+        if (((reinterpret_cast<uintptr_t>(next) + kFetchAhead) & (kPage - 1)) < kRunCols) fetch_pages(next, stride);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
           tile_load<6>(b, b_stride);

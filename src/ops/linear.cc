@@ -131,10 +131,10 @@ struct Batch {
                            [this](int64_t begin, int64_t end, int) { pack(begin, end); });
     }
     // A piece is long enough to stream, short enough that the last one does not keep the others waiting.
-    constexpr int64_t kLeastBytes = 256 << 10, kMostBytes = 2 << 20;
+    constexpr int64_t kLeastBytes = 256 << 10, kMostBytes = 1 << 20;
     const int64_t unit_bytes = std::max<int64_t>(1, weight_bytes / units);
     const int64_t least = std::min((units + workers - 1) / workers, kLeastBytes / unit_bytes + 1);
-    int64_t grain = std::max(least, std::min(units / (workers * 8), kMostBytes / unit_bytes));
+    int64_t grain = std::max(least, std::min(units / (workers * 32), kMostBytes / unit_bytes));
     // Pieces of whole scale blocks stream best; where many rows pass, a piece of four units uses them often enough.
     if (grain > 4 || (most_rows > 2 * kGemmGroupRows && units >= 4 * workers)) {
       grain = std::max<int64_t>(4, grain - grain % 4);
