@@ -5,6 +5,8 @@
 // memory and back stays the same.
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "ops/gemm_amx_e4m3.h"
 #include "ops/gemm_amx_tiles.h"
 #include "ops/gemm_kernel.h"
@@ -272,6 +274,10 @@ inline void set_scaled(float* sums, const float* partial, float scale, int64_t c
 // The sums of the outputs a, a + run, ... of a run to their places in it.
 inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run, int64_t a,
                          float (&ordered)[kLongestRun][256]) {
+  if (p.width == 1) {  // no loop over one float: it becomes a call of memcpy
+    for (int64_t row = 0, at = a; row < 16; ++row, at += run) ordered[at / 16][at % 16] = sums[row];
+    return;
+  }
   for (int64_t row = 0; row < 16; ++row) {
     const int64_t at = row * run + a;
     for (int64_t i = 0; i < p.width; ++i) ordered[at / 16][at % 16 * p.width + i] = sums[row * p.width + i];
@@ -279,6 +285,27 @@ inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run
 }
 
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
+
+// block_scale() of the blocks of one row, without its divisions.
+class RowScales {
+ public:
+  RowScales(const QuantizedMatrix& w, int64_t row)
+      : w_(w), first_(w.block_rows == 0 ? 0 : row / w.block_rows * w.scale_row_stride) {}
+  float operator[](int64_t block) const {
+    if (w_.block_rows == 0) return w_.global_scale;
+    const int64_t index = first_ + block;
+    if (w_.scale_dtype == DType::kF8E8M0) {
+      return to_float(e8m0_t{static_cast<uint8_t>(w_.scales[index])}) * w_.global_scale;
+    }
+    float scale;
+    std::memcpy(&scale, w_.scales.get() + index * 4, sizeof(scale));
+    return scale * w_.global_scale;
+  }
+
+ private:
+  const QuantizedMatrix& w_;
+  int64_t first_;
+};
 
 // The first kRunCols columns of the pages that 16 rows of codes are about to enter.
 inline void fetch_pages(const std::byte* codes, int64_t stride) {
@@ -309,8 +336,9 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
   const int64_t floats = 16 * p.width;
   const int64_t stride = run * p.row_bytes;
   const int64_t b_stride = p.width * 4;
-  const auto take_up = [&](int64_t row, int64_t block) {
-    const float scale = block_scale(w, row, block * step);
+  const RowScales scales(w, out);  // all outputs of a run have the same
+  const auto take_up = [&](int64_t block) {
+    const float scale = scales[block];
     for (int64_t group = 0; group < kGroups; ++group) {
       block == 0 ? set_scaled(sums[group], partial[0][group], scale, floats)
                  : add_scaled(sums[group], partial[block % 2][group], scale, floats);
@@ -350,9 +378,9 @@ void multiply_run(const Product& p, int64_t out, int64_t run, float (&ordered)[2
       }
       tile_store<0>(partial[block % 2][0], b_stride);
       if constexpr (kTwoB) tile_store<1>(partial[block % 2][1], b_stride);
-      if (block > 0) take_up(out + a, block - 1);
+      if (block > 0) take_up(block - 1);
     }
-    take_up(out + a, block - 1);
+    take_up(block - 1);
     for (int64_t group = 0; group < kGroups; ++group) put_in_order(p, sums[group], run, a, ordered[group]);
   }
 }
