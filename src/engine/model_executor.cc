@@ -9,6 +9,7 @@
 #include "attention/plan/step_inputs.h"
 #include "attention/plan/step_plan_buffers.h"
 #include "base/check.h"
+#include "engine/sampler.h"
 #include "engine/slot_state.h"
 #include "engine/step_kernels.h"
 #include "engine/step_upload.h"
@@ -33,7 +34,9 @@ Status make_buffer(Device& device, const char* owner, int64_t capacity, Buffer<T
 class ModelExecutor final : public Executor {
  public:
   ModelExecutor(Device& device, Model& model, const EngineSettings& settings, const ModelExecutorOptions& options)
-      : device_(device), model_(model), settings_(settings), options_(options), stream_(device) {}
+      : device_(device), model_(model), settings_(settings), options_(options), stream_(device) {
+    if (options_.drafter == Drafter::kAuto) options_.drafter = model.has_mtp() ? Drafter::kMtp : Drafter::kNgram;
+  }
 
   Status create();
 
@@ -60,14 +63,14 @@ class ModelExecutor final : public Executor {
     int32_t num_rows = 0;
   };
 
-  bool drafts() const { return settings_.max_drafts() > 0 && model_.has_mtp(); }
+  bool drafts(Drafter drafter) const { return settings_.max_drafts() > 0 && options_.drafter == drafter; }
+  void start_slot(const SlotInit& init);
   Shape shape_of(const StepBatch& batch, const UploadHeader& header) const;
   // Everything from step inputs to the outcome.
   void run(const Shape& shape);
   void sample_rows(const Shape& shape);
   void draft(const Shape& shape, const StepView& view);
-  void sample_drafts(const Shape& shape, const DevPtr<const int32_t>& rows);
-  SampleParams sample_params(int64_t begin, int64_t rows) const;
+  void sample_drafts(const Shape& shape, const Fixed<const int32_t>& rows);
 
   Device& device_;
   Model& model_;
@@ -80,15 +83,19 @@ class ModelExecutor final : public Executor {
   SlotState slots_;
   Buffer<int32_t> upload_;
   plan::IntArena arena_;
-  Fixed<int32_t> token_ids_, sample_token_rows_, samples_, finite_, draft_rows_, drafts_, row_numbers_;
+  std::unique_ptr<Sampler> sampler_;
+  Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, request_slots_, wanted_drafts_;
+  Fixed<int32_t> draft_rows_, drafts_, row_numbers_;
   Fixed<int32_t> mtp_request_, mtp_context_len_, mtp_slot_mapping_, mtp_next_tokens_;
   plan::IntArena outcome_arena_;
+  Fixed<int32_t> outcome_tokens_, outcome_num_tokens_, outcome_status_;
   StepOutcome outcome_;
   int64_t num_tokens_at_ = 0, status_at_ = 0, faults_at_ = 0;  // words of the outcome
-  Buffer<SamplingSettings> row_settings_, greedy_;
-  Buffer<int64_t> output_positions_;
-  Buffer<float> draft_hidden_;
-  Buffer<std::byte> sample_scratch_;
+  // Of the MTP layer.
+  Buffer<SamplingSettings> greedy_;  // [rows of logits at once]
+  Buffer<int64_t> first_position_;   // [rows of logits at once]; 0
+  Buffer<float> draft_hidden_;       // [requests, hidden_size]
+  Buffer<std::byte> draft_scratch_;
 
   std::vector<InFlight> steps_;  // [kMaxSteps]
   int32_t oldest_ = 0;
@@ -100,6 +107,7 @@ Status ModelExecutor::create() {
   const int64_t requests = limits.max_requests;
   const int64_t rows = limits.max_sample_rows();
   const int64_t logits_rows = model_.options().sample_rows;
+  const bool mtp = drafts(Drafter::kMtp);
   StepPlanConfig config;
   config.limits = limits;
   config.groups = {StepPlanConfig::group_of(limits)};
@@ -110,36 +118,44 @@ Status ModelExecutor::create() {
   RETURN_IF_ERROR(arena_.create(device_, "step rows", [&](plan::IntArena& arena) {
     token_ids_ = arena.take(limits.max_tokens);
     sample_token_rows_ = arena.take(rows);
-    samples_ = arena.take(rows);
-    finite_ = arena.take(rows);
+    sample_start_loc_ = arena.take(requests + 1);
+    request_slots_ = arena.take(requests);
+    wanted_drafts_ = arena.take(requests);
     draft_rows_ = arena.take(requests);
     drafts_ = arena.take(requests);
     row_numbers_ = arena.take(requests);
-    mtp_request_ = arena.take(drafts() ? limits.max_tokens : 0);
-    mtp_context_len_ = arena.take(drafts() ? limits.max_tokens : 0);
-    mtp_slot_mapping_ = arena.take(drafts() ? limits.max_tokens : 0);
-    mtp_next_tokens_ = arena.take(drafts() ? limits.max_tokens : 0);
+    mtp_request_ = arena.take(mtp ? limits.max_tokens : 0);
+    mtp_context_len_ = arena.take(mtp ? limits.max_tokens : 0);
+    mtp_slot_mapping_ = arena.take(mtp ? limits.max_tokens : 0);
+    mtp_next_tokens_ = arena.take(mtp ? limits.max_tokens : 0);
   }));
   RETURN_IF_ERROR(outcome_arena_.create(device_, "step outcome", [&](plan::IntArena& arena) {
     outcome_.max_query_len = limits.max_query_len;
     const Fixed<int32_t> tokens = arena.take(rows), num_tokens = arena.take(requests), status = arena.take(requests);
     const Fixed<int32_t> faults = arena.take(1);
-    outcome_.tokens = tokens;
-    outcome_.num_tokens = num_tokens;
-    outcome_.status = status;
+    outcome_.tokens = outcome_tokens_ = tokens;
+    outcome_.num_tokens = outcome_num_tokens_ = num_tokens;
+    outcome_.status = outcome_status_ = status;
     outcome_.faults = faults;
     num_tokens_at_ = num_tokens.data() - tokens.data();
     status_at_ = status.data() - tokens.data();
     faults_at_ = faults.data() - tokens.data();
   }));
-  RETURN_IF_ERROR(make_buffer(device_, "sampling settings of rows", rows, row_settings_));
-  RETURN_IF_ERROR(make_buffer(device_, "output positions", rows, output_positions_));
-  RETURN_IF_ERROR(make_buffer(device_, "greedy settings", logits_rows, greedy_));
-  RETURN_IF_ERROR(make_buffer(device_, "hidden states of drafts", drafts() ? requests * model_.config().hidden_size : 0,
-                              draft_hidden_));
-  RETURN_IF_ERROR(make_buffer(device_, "sampler scratch", sample_scratch_bytes(logits_rows, model_.config().vocab_size),
-                              sample_scratch_));
-  const std::vector<SamplingSettings> greedy(static_cast<size_t>(logits_rows), SamplingSettings{.temperature = 0.0f});
+  SamplerLimits sampling;
+  sampling.max_slots = sampling.max_requests = limits.max_requests;
+  sampling.max_query_len = limits.max_query_len;
+  sampling.max_model_len = limits.max_model_len;
+  sampling.vocab = model_.config().vocab_size;
+  sampling.rows_at_once = model_.options().sample_rows;
+  ASSIGN_OR_RETURN(sampler_, Sampler::create(device_, sampling));
+  const int64_t draft_rows = mtp ? logits_rows : 0;
+  RETURN_IF_ERROR(make_buffer(device_, "greedy settings", draft_rows, greedy_));
+  RETURN_IF_ERROR(make_buffer(device_, "positions of drafts", draft_rows, first_position_));
+  RETURN_IF_ERROR(
+      make_buffer(device_, "hidden states of drafts", mtp ? requests * model_.config().hidden_size : 0, draft_hidden_));
+  RETURN_IF_ERROR(make_buffer(device_, "scratch of drafts",
+                              sample_scratch_bytes(draft_rows, model_.config().vocab_size), draft_scratch_));
+  const std::vector<SamplingSettings> greedy(static_cast<size_t>(draft_rows), SamplingSettings{.temperature = 0.0f});
   device_.copy_to_device(greedy_->fixed().data(), greedy.data(), greedy.size() * sizeof(SamplingSettings));
   std::vector<int32_t> numbers(static_cast<size_t>(requests));
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
@@ -161,6 +177,7 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   const std::span<const int32_t> words = step.upload.words();
   stream_.copy_to_device(upload_->fixed().data(), words.data(), words.size_bytes());
 
+  for (const SlotInit& init : batch.slot_inits) start_slot(init);
   const UploadHeader& header = step.upload.header();
   const Fixed<const int32_t> upload(upload_->fixed());
   apply_slot_changes(stream_, {.upload = upload, .slots = slots_.arrays()});
@@ -173,6 +190,17 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   return {};
 }
 
+void ModelExecutor::start_slot(const SlotInit& init) {
+  const Request& request = *init.sequence->request;
+  SlotStart start{.sampling = request.sampling,
+                  .rules = request.token_rules(),
+                  .tokens = init.sequence->tokens,
+                  .prompt_len = init.sequence->prompt_len};
+  start.sampling.seed = init.sequence->seed();
+  if (request.ignore_stop_tokens) start.rules.stop_token_ids = {};
+  sampler_->start_slot(stream_, init.slot, start);
+}
+
 ModelExecutor::Shape ModelExecutor::shape_of(const StepBatch& batch, const UploadHeader& header) const {
   const int32_t prefills_sampling = static_cast<int32_t>(
       std::ranges::count_if(batch.rows, [](const StepRow& r) { return r.prefilling && r.samples; }));
@@ -182,7 +210,7 @@ ModelExecutor::Shape ModelExecutor::shape_of(const StepBatch& batch, const Uploa
           .decode_tokens = batch.num_decode_tokens,
           .sample_rows = batch.num_decode_tokens + prefills_sampling,
           .num_sampling = header.sampling_rows.count,
-          .draft_passes = drafts() ? batch.draft_passes : 0};
+          .draft_passes = batch.draft_passes};
 }
 
 void ModelExecutor::run(const Shape& shape) {
@@ -200,47 +228,39 @@ void ModelExecutor::run(const Shape& shape) {
   const StepView view = plan_.view(inputs_, shape.bucket, shape.decode_tokens);
   model_.forward(stream_, view, Fixed<const int32_t>(token_ids_), options_.observer);
   sample_rows(shape);
-  verify_rows(stream_, {.upload = upload,
-                        .slots = slots_.arrays(),
-                        .samples = Fixed<const int32_t>(samples_),
-                        .finite = Fixed<const int32_t>(finite_),
-                        .plan_counts = plan_.counts(),
-                        .outcome = outcome_,
-                        .synthetic_acceptance = options_.synthetic_acceptance});
-  if (drafts()) draft(shape, view);
-}
-
-// Samples of the model's logits in row `begin` of all.
-SampleParams ModelExecutor::sample_params(int64_t begin, int64_t rows) const {
-  SampleParams p;
-  p.logits = Fixed<const float>(model_.activations().logits);
-  p.settings = Fixed<const SamplingSettings>(row_settings_->fixed().sub(begin, rows));
-  p.output_positions = Fixed<const int64_t>(output_positions_->fixed().sub(begin, rows));
-  p.tokens = samples_.sub(begin, rows);
-  p.rows = rows;
-  p.vocab = model_.config().vocab_size;
-  p.scratch = sample_scratch_->fixed();
-  p.scratch_bytes = sample_scratch_->capacity();
-  return p;
+  advance_slots(stream_, {.upload = upload,
+                          .slots = slots_.arrays(),
+                          .plan_counts = plan_.counts(),
+                          .outcome = outcome_,
+                          .wanted_drafts = wanted_drafts_});
+  if (drafts(Drafter::kMtp)) {
+    draft(shape, view);
+  } else if (shape.draft_passes > 0) {
+    sampler_->draft_ngrams(stream_, Fixed<const int32_t>(wanted_drafts_), slots_.drafts(), slots_.num_drafts(),
+                           options_.min_ngram, options_.max_ngram);
+  }
 }
 
 void ModelExecutor::sample_rows(const Shape& shape) {
   prepare_samples(stream_, {.upload = Fixed<const int32_t>(upload_->fixed()),
-                            .slots = slots_.arrays(),
                             .token_rows = sample_token_rows_,
-                            .settings = row_settings_->fixed(),
-                            .output_positions = output_positions_->fixed(),
+                            .sample_start_loc = sample_start_loc_,
+                            .request_slots = request_slots_,
+                            .rows = shape.sample_rows});
+  sampler_->begin(stream_, {.requests = {.num_requests = inputs_.num_requests(),
+                                         .sample_start_loc = Fixed<const int32_t>(sample_start_loc_),
+                                         .slots = Fixed<const int32_t>(request_slots_),
+                                         .max_requests = shape.bucket.requests},
+                            .draft_tokens = Fixed<const int32_t>(slots_.drafts()),
+                            .num_drafts = Fixed<const int32_t>(slots_.num_drafts()),
                             .rows = shape.sample_rows});
   const int32_t most = model_.options().sample_rows;
   for (int32_t begin = 0; begin < shape.sample_rows; begin += most) {
     const int32_t rows = std::min(most, shape.sample_rows - begin);
     model_.logits(stream_, Fixed<const int32_t>(sample_token_rows_.sub(begin, rows)), rows);
-    check_finite(stream_, {.logits = Fixed<const float>(model_.activations().logits),
-                           .finite = finite_.sub(begin, rows),
-                           .rows = rows,
-                           .vocab = model_.config().vocab_size});
-    sample(stream_, sample_params(begin, rows));
+    sampler_->sample(stream_, Fixed<const float>(model_.activations().logits), begin, rows);
   }
+  sampler_->verify(stream_, outcome_tokens_, outcome_num_tokens_, outcome_status_, options_.synthetic_acceptance);
 }
 
 void ModelExecutor::draft(const Shape& shape, const StepView& view) {
@@ -274,11 +294,11 @@ void ModelExecutor::draft(const Shape& shape, const StepView& view) {
   // From here on one token for each sampling row.
   mtp_view.tokens = mtp_view.decode_tokens = shape.num_sampling;
   for (int32_t pass = 1; pass <= shape.draft_passes; ++pass) {
-    sample_drafts(shape, Fixed<const int32_t>(pass == 1 ? draft_rows_ : row_numbers_));
+    sample_drafts(shape, pass == 1 ? draft_rows_ : row_numbers_);
     advance_drafts(stream_, {.upload = upload,
                              .slots = slots_.arrays(),
                              .inputs = inputs_.writable(0),
-                             .outcome = outcome_,
+                             .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
                              .drafts = Fixed<const int32_t>(drafts_),
                              .mtp = mtp,
                              .num_sampling = shape.num_sampling,
@@ -300,16 +320,19 @@ void ModelExecutor::draft(const Shape& shape, const StepView& view) {
 }
 
 // The most likely token behind each of the MTP layer's `rows`.
-void ModelExecutor::sample_drafts(const Shape& shape, const DevPtr<const int32_t>& all_rows) {
+void ModelExecutor::sample_drafts(const Shape& shape, const Fixed<const int32_t>& all_rows) {
   const int32_t most = model_.options().sample_rows;
-  const Fixed<const int32_t> numbers = borrow_fixed(all_rows.get(), int64_t{shape.num_sampling});
   for (int32_t begin = 0; begin < shape.num_sampling; begin += most) {
     const int32_t rows = std::min(most, shape.num_sampling - begin);
-    model_.mtp_logits(stream_, numbers.sub(begin, rows), rows);
-    SampleParams p = sample_params(0, rows);
-    p.settings = Fixed<const SamplingSettings>(greedy_->fixed());
-    p.tokens = drafts_.sub(begin, rows);
-    sample(stream_, p);
+    model_.mtp_logits(stream_, all_rows.sub(begin, rows), rows);
+    sample(stream_, {.logits = Fixed<const float>(model_.activations().logits),
+                     .settings = Fixed<const SamplingSettings>(greedy_->fixed()),
+                     .output_positions = Fixed<const int64_t>(first_position_->fixed()),
+                     .tokens = drafts_.sub(begin, rows),
+                     .rows = rows,
+                     .vocab = model_.config().vocab_size,
+                     .scratch = draft_scratch_->fixed(),
+                     .scratch_bytes = draft_scratch_->capacity()});
   }
 }
 
@@ -350,6 +373,15 @@ Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& mod
       own.max_model_len < limits.max_model_len) {
     return Error(ErrorCode::kInvalidArgument,
                  "the engine's limits are not those that the model was made with; make both from the same settings");
+  }
+  if (options.drafter == Drafter::kMtp && !model.has_mtp()) {
+    return Error(ErrorCode::kUnsupported,
+                 "the checkpoint holds no multi-token-prediction layer that could draft; draft with n-grams");
+  }
+  if (options.min_ngram < 1 || options.max_ngram < options.min_ngram) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("n-grams of {} to {} tokens cannot be looked for; give 1 or more", options.min_ngram,
+                             options.max_ngram));
   }
   if (!(options.synthetic_acceptance <= 1)) {
     return Error(ErrorCode::kInvalidArgument,

@@ -2,8 +2,8 @@
 // device memory: what the host sends (step_upload.h), what the device keeps of each sequence (slot_state.h), and what
 // the step plan derives. Lengths, last tokens and drafts never pass through the host.
 //
-// A step: slots, copies, tables -> step inputs -> plan -> model -> logits, samples -> verification -> slots ->
-// MTP layer over what was accepted (it fills its cache even where no drafts are wanted), then once for each further
+// A step: slots, copies, tables -> step inputs -> plan -> model -> logits, samples -> verification -> slots -> n-grams,
+// or MTP layer over what was accepted (it fills its cache even where no drafts are wanted), then once for each further
 // draft -> results.
 #pragma once
 
@@ -15,7 +15,17 @@
 
 namespace lantern {
 
+// Who makes drafts.
+enum class Drafter : uint8_t {
+  kAuto,   // the model's MTP layer, or n-grams where it has none
+  kMtp,    // the MTP layer
+  kNgram,  // what followed when the last tokens of the text came up before (ops/ngram_drafts.h)
+};
+
 struct ModelExecutorOptions {
+  Drafter drafter = Drafter::kAuto;
+  int32_t min_ngram = 1, max_ngram = 4;  // tokens of the text's end that are looked for
+
   // Below 0: drafts are verified. In [0, 1]: each is accepted with this chance, whatever it is, and what was to be
   // sampled is replaced by it: for benchmarks on random weights, whose drafts are never right.
   double synthetic_acceptance = -1;
@@ -27,9 +37,9 @@ struct ModelExecutorOptions {
 ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayouts& layouts);
 
 // `device` and `model`, which lies on it, must outlive the executor, and no other may use the model's caches. The
-// settings are checked ones, and the model was made with their limits. A model without an MTP layer drafts nothing
-// (limits.max_query_len should be 1 then).
-// Errors: out_of_memory with numbers; invalid_argument for limits other than the model's and for a chance above 1.
+// settings are checked ones, and the model was made with their limits.
+// Errors: out_of_memory with numbers; invalid_argument for limits other than the model's, a chance above 1, and n-grams
+// of less than 1 token; unsupported for Drafter::kMtp without an MTP layer.
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
                                                       const ModelExecutorOptions& options = {});
 

@@ -7,6 +7,7 @@
 
 #include "attention/plan/step_limits.h"
 #include "base/log.h"
+#include "engine/speculative_run.h"
 #include "engine/step_buffers.h"
 #include "model/config.h"
 
@@ -120,10 +121,21 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   }
   model_options.index_hadamard = options.index_hadamard;
   model_options.mla_form = options.mla_form;
+  if (options.draft_tokens < 0 || options.draft_tokens > kMaxDraftTokens) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--draft-tokens {} is outside [0, {}]", options.draft_tokens, kMaxDraftTokens));
+  }
+  if (options.draft_tokens > 0 && owned_weights->weights().mtp.empty()) {
+    return Error(
+        ErrorCode::kUnsupported,
+        fmt::format("--draft-tokens {}: the checkpoint holds no multi-token-prediction layer that could draft; "
+                    "use --draft-tokens 0",
+                    options.draft_tokens));
+  }
   StepLimits& limits = model_options.limits;
   limits.max_requests = 1;
-  limits.max_query_len = 1;
-  limits.max_tokens = std::min(options.prefill_chunk, session->max_model_len_);
+  limits.max_query_len = 1 + options.draft_tokens;
+  limits.max_tokens = std::max(std::min(options.prefill_chunk, session->max_model_len_), limits.max_query_len);
   limits.block_size = kBlockSize;
   limits.max_blocks_per_request = (session->max_model_len_ + kBlockSize - 1) / kBlockSize;
   limits.num_blocks = limits.max_blocks_per_request + 1;  // block 0 is the null block
@@ -134,6 +146,11 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   session->stream_ = std::make_unique<Stream>(*session->device_);
   session->buffers_ = std::make_unique<StepBuffers>();
   RETURN_IF_ERROR(session->buffers_->create(*session->device_, limits, kSampleRows, session->config().vocab_size));
+  if (options.draft_tokens > 0) {
+    ModelExecutorOptions executor;
+    executor.synthetic_acceptance = options.synthetic_acceptance;
+    ASSIGN_OR_RETURN(session->speculative_, SpeculativeRun::create(*session->device_, *session->model_, executor));
+  }
   session->device_->seal();
   return session;
 }
@@ -186,6 +203,8 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
   }
   RETURN_IF_ERROR(check_token_ids(rules, config().vocab_size));
 
+  if (speculative_ != nullptr) return speculative_->generate(request, on_token, on_prefill);
+
   GenerateResult result;
   const auto start = std::chrono::steady_clock::now();
   const int32_t chunk = model_->options().limits.max_tokens;
@@ -231,6 +250,16 @@ Result<GenerateResult> Session::generate(const GenerateRequest& request, const O
   }
   result.finish_reason = FinishReason::kLength;
   return result;
+}
+
+DraftCounts Session::draft_counts() const {
+  DraftCounts counts;
+  if (speculative_ == nullptr) return counts;
+  const EngineStats& stats = speculative_->stats();
+  const auto drafts = static_cast<size_t>(model_->options().limits.max_query_len - 1);
+  counts.checked.assign(stats.drafts_checked.begin(), stats.drafts_checked.begin() + static_cast<ptrdiff_t>(drafts));
+  counts.accepted.assign(stats.drafts_accepted.begin(), stats.drafts_accepted.begin() + static_cast<ptrdiff_t>(drafts));
+  return counts;
 }
 
 Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, int32_t top_k,

@@ -27,7 +27,10 @@ struct SessionOptions {
   std::string indexer = "model";  // model, or recent: the control experiment that takes the last index_topk keys
   bool index_hadamard = false;
   MlaForm mla_form = MlaForm::kAuto;
+  int32_t draft_tokens = 0;          // that the MTP layer makes for each step of generate(); outputs are the same
+  double synthetic_acceptance = -1;  // see ModelExecutorOptions
 };
+inline constexpr int32_t kMaxDraftTokens = 8;
 inline constexpr int32_t kDefaultMaxModelLen = 32768;
 
 struct GenerateRequest {
@@ -72,7 +75,13 @@ struct StepBenchResult {
   int64_t kv_bytes_per_token_step = 0;  // cache bytes one decode step reads
 };
 
+// How drafts fared, by their place in a draft: those that were checked (all before them were right) and those accepted.
+struct DraftCounts {
+  std::vector<int64_t> checked, accepted;  // [draft_tokens]
+};
+
 class StepBuffers;
+class SpeculativeRun;
 
 class Session {
  public:
@@ -110,6 +119,9 @@ class Session {
   Result<std::vector<TokenScore>> score(std::span<const int32_t> tokens, int32_t top_k,
                                         const OnProgress& on_progress = {});
 
+  // Of all that was generated so far.
+  DraftCounts draft_counts() const;
+
   // Errors: a context or a prompt that the session cannot hold.
   Result<StepBenchResult> bench_step(const StepBenchOptions& options);
 
@@ -124,6 +136,7 @@ class Session {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<SpeculativeRun> speculative_;  // null without drafts
   int32_t max_model_len_ = 0;
 };
 

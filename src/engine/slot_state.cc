@@ -6,18 +6,14 @@ Status SlotState::create(Device& device, const StepLimits& limits) {
   const int64_t slots = limits.max_requests;
   arrays_.max_drafts = limits.max_query_len - 1;
   arrays_.block_table_stride = limits.max_blocks_per_request;
-  RETURN_IF_ERROR(arena_.create(device, "slot state", [&](plan::IntArena& arena) {
+  return arena_.create(device, "slot state", [&](plan::IntArena& arena) {
     arrays_.seq_len = arena.take(slots);
     arrays_.max_len = arena.take(slots);
     arrays_.last_token = arena.take(slots);
-    arrays_.num_drafts = arena.take(slots);
-    arrays_.drafts = arena.take(slots * arrays_.max_drafts);
-    arrays_.num_outputs = arena.take(slots);
+    arrays_.num_drafts = num_drafts_ = arena.take(slots);
+    arrays_.drafts = drafts_ = arena.take(slots * arrays_.max_drafts);
     arrays_.block_table = arena.take(slots * arrays_.block_table_stride);
-  }));
-  ASSIGN_OR_RETURN(settings_, PersistentBuffer<SamplingSettings>::create(device, "sampling settings", slots));
-  arrays_.settings = settings_->fixed();
-  return {};
+  });
 }
 
 }  // namespace lantern

@@ -42,26 +42,15 @@ struct MaskUnwrittenParams {
 };
 void mask_unwritten(Stream& stream, const MaskUnwrittenParams& params);
 
-// What the sampler needs for each row of logits: all tokens of the decodes in order, then the last token of each
-// prefill that samples.
+// The rows of logits: all tokens of the decodes in order, then the last token of each prefill that samples.
 struct PrepareSamplesParams {
   DevPtr<const int32_t> upload;
-  SlotArrays slots;
-  DevPtr<int32_t> token_rows;         // [rows]: the token of the step; -1: padding
-  DevPtr<SamplingSettings> settings;  // [rows]
-  DevPtr<int64_t> output_positions;   // [rows]
-  int32_t rows = 0;                   // of the bucket
+  DevPtr<int32_t> token_rows;        // [rows]: the token of the step; -1: padding
+  DevPtr<int32_t> sample_start_loc;  // [requests + 1], and
+  DevPtr<int32_t> request_slots;     // [requests]: as SampleRequests has them
+  int32_t rows = 0;                  // of the bucket
 };
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params);
-
-// finite[r] = 1 if logits[r, :] are all numbers, else 0.
-struct CheckFiniteParams {
-  DevPtr<const float> logits;  // [rows, vocab]
-  DevPtr<int32_t> finite;      // [rows]
-  int64_t rows = 0;
-  int32_t vocab = 0;
-};
-void check_finite(Stream& stream, const CheckFiniteParams& params);
 
 // Where the outcome of a step lies on the device, by row.
 struct StepOutcome {
@@ -72,19 +61,17 @@ struct StepOutcome {
   int32_t max_query_len = 1;
 };
 
-// Sample and match: of a row's samples, those behind equal drafts are accepted, and one more. Its slot moves on by what
-// was run and accepted, and has no drafts for now. A row whose accepted samples come from logits that are no numbers
-// gets the status kNotFinite.
-struct VerifyRowsParams {
+// After verification: slots move on by what was run and accepted, and have no drafts for now.
+struct AdvanceSlotsParams {
   DevPtr<const int32_t> upload;
   SlotArrays slots;
-  DevPtr<const int32_t> samples;      // [rows of logits]
-  DevPtr<const int32_t> finite;       // [rows of logits]
   DevPtr<const int32_t> plan_counts;  // [kNumCounts]
-  StepOutcome outcome;
-  double synthetic_acceptance = -1;  // ModelExecutorOptions
+  StepOutcome outcome;                // faults are written
+  // [requests]: drafts to make, as many as the row wants and its slot's length has use for; 0 for a row that failed or
+  // does not sample.
+  DevPtr<int32_t> wanted_drafts;
 };
-void verify_rows(Stream& stream, const VerifyRowsParams& params);
+void advance_slots(Stream& stream, const AdvanceSlotsParams& params);
 
 // A pass of the MTP layer as kernels of attention see it: requests are those of the step, and the entry of a token that
 // sees n keys lies at place n of its request (StepView::key_offset is 1).
@@ -112,14 +99,14 @@ struct PrepareMtpParams {
 };
 void prepare_mtp(Stream& stream, const PrepareMtpParams& params);
 
-// Pass `pass` (1, 2, ...) has drafted: puts the drafts into the slots of the sampling rows, as many as each wants and
-// its length allows, and makes them the input of the next pass, one token for each sampling row.
+// Pass `pass` (1, 2, ...) has drafted: puts the drafts into the slots of the sampling rows that want them, and makes
+// them the input of the next pass, one token for each sampling row.
 struct AdvanceDraftsParams {
   DevPtr<const int32_t> upload;
   SlotArrays slots;
   StepInputs::Writable inputs;
-  StepOutcome outcome;
-  DevPtr<const int32_t> drafts;  // [sampling rows]
+  DevPtr<const int32_t> wanted_drafts;  // [requests]
+  DevPtr<const int32_t> drafts;         // [sampling rows]
   MtpInputs mtp;
   int32_t num_sampling = 0;  // of the bucket
   int32_t pass = 1;

@@ -1,11 +1,9 @@
 #include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "attention/plan/step_plan.h"
 #include "engine/step_kernels.h"
 #include "engine/step_upload.h"
-#include "ops/philox.h"
 
 namespace lantern {
 namespace {
@@ -37,8 +35,6 @@ void slot_changes_kernel(const SlotChangesParams& p, HostContext&) {
     slots.max_len[init.slot] = init.max_len;
     slots.last_token[init.slot] = -1;
     slots.num_drafts[init.slot] = 0;
-    slots.num_outputs[init.slot] = init.num_outputs;
-    slots.settings[init.slot] = init.settings;
     std::fill_n(slots.block_table.get() + int64_t{init.slot} * slots.block_table_stride, slots.block_table_stride,
                 kNullBlock);
   }
@@ -97,45 +93,21 @@ void prepare_samples_kernel(const PrepareSamplesParams& p, HostContext&) {
   const UploadView upload(p.upload.get());
   const UploadHeader& header = upload.header();
   const auto* rows = upload.records<UploadRow>(header.rows);
-  const auto* sampling = upload.records<int32_t>(header.sampling_rows);
   int32_t used = 0;
-  for (int32_t s = 0; s < header.sampling_rows.count; ++s) {
-    const UploadRow& row = rows[sampling[s]];
+  for (int32_t r = 0; r < header.rows.count; ++r) {
+    const UploadRow& row = rows[r];
+    p.sample_start_loc[r] = used;
+    p.request_slots[r] = row.slot;
+    if (row.samples == 0) continue;
     const int32_t count = row.prefilling != 0 ? 1 : row.query_len;
     const int32_t first_token = row.query_start + row.query_len - count;
-    for (int32_t j = 0; j < count; ++j) {
-      const int32_t i = row.sample_begin + j;
-      p.token_rows[i] = first_token + j;
-      p.settings[i] = p.slots.settings[row.slot];
-      p.output_positions[i] = p.slots.num_outputs[row.slot] + j;
-    }
-    used = std::max(used, row.sample_begin + count);
+    for (int32_t j = 0; j < count; ++j) p.token_rows[used++] = first_token + j;
   }
-  for (int32_t i = used; i < p.rows; ++i) {
-    p.token_rows[i] = -1;
-    p.settings[i] = SamplingSettings{.temperature = 0.0f};
-    p.output_positions[i] = 0;
-  }
+  p.sample_start_loc[header.rows.count] = used;
+  std::fill(p.token_rows.get() + used, p.token_rows.get() + p.rows, -1);
 }
 
-void check_finite_kernel(const CheckFiniteParams& p, HostContext& context) {
-  context.threads.parallel_for(p.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = p.logits.get() + r * p.vocab;
-      constexpr uint32_t kMagnitude = 0x7fffffffu, kInfinity = 0x7f800000u;
-      uint32_t broken = 0;
-      for (int32_t i = 0; i < p.vocab; ++i) {
-        broken |= (std::bit_cast<uint32_t>(row[i]) & kMagnitude) >= kInfinity ? 1u : 0u;
-      }
-      p.finite[r] = broken == 0 ? 1 : 0;
-    }
-  });
-}
-
-// The noise of synthetic acceptance has a key of its own, so that draws stay independent of it.
-constexpr uint64_t kAcceptanceKey = 0x5eed0facce97ed00u;
-
-void verify_rows_kernel(const VerifyRowsParams& p, HostContext&) {
+void advance_slots_kernel(const AdvanceSlotsParams& p, HostContext&) {
   const UploadView upload(p.upload.get());
   const UploadHeader& header = upload.header();
   const SlotArrays& slots = p.slots;
@@ -143,35 +115,17 @@ void verify_rows_kernel(const VerifyRowsParams& p, HostContext&) {
   p.outcome.faults[0] = p.plan_counts[kNumErrors];
   for (int32_t r = 0; r < header.rows.count; ++r) {
     const UploadRow& row = rows[r];
-    int32_t* tokens = p.outcome.tokens.get() + int64_t{r} * p.outcome.max_query_len;
-    std::fill_n(tokens, p.outcome.max_query_len, -1);
-    int32_t& num_tokens = p.outcome.num_tokens[r];
-    num_tokens = 0;
-    bool finite = true;
-    if (row.sample_begin >= 0) {
-      const int32_t* drafts = slots.drafts.get() + int64_t{row.slot} * slots.max_drafts;
-      const int32_t num_drafts = row.prefilling != 0 ? 0 : std::min(row.query_len - 1, slots.num_drafts[row.slot]);
-      for (bool more = true; more;) {
-        const int32_t j = num_tokens++;
-        finite = finite && p.finite[row.sample_begin + j] != 0;
-        int32_t token = p.samples[row.sample_begin + j];
-        if (p.synthetic_acceptance >= 0 && j < num_drafts) {
-          const uint64_t key = slots.settings[row.slot].seed ^ kAcceptanceKey;
-          const auto position = static_cast<uint64_t>(slots.num_outputs[row.slot] + j);
-          const bool accept = philox_uniform_53(key, position) < p.synthetic_acceptance;
-          if (accept) token = drafts[j];
-          more = accept;
-        } else {
-          more = j < num_drafts && drafts[j] == token;
-        }
-        tokens[j] = token;
-      }
-    }
-    p.outcome.status[r] = static_cast<int32_t>(finite ? RowStatus::kOk : RowStatus::kNotFinite);
-    slots.seq_len[row.slot] += row.prefilling != 0 ? row.query_len : num_tokens;
-    slots.num_outputs[row.slot] += num_tokens;
+    const int32_t num_tokens = p.outcome.num_tokens[r];
+    const int32_t seq_len = slots.seq_len[row.slot] + (row.prefilling != 0 ? row.query_len : num_tokens);
+    slots.seq_len[row.slot] = seq_len;
     slots.num_drafts[row.slot] = 0;
-    if (num_tokens > 0) slots.last_token[row.slot] = tokens[num_tokens - 1];
+    if (num_tokens > 0) {
+      slots.last_token[row.slot] = p.outcome.tokens[int64_t{r} * p.outcome.max_query_len + num_tokens - 1];
+    }
+    // The token at the last position but one gives the last: none of the drafts need lie behind it.
+    const int32_t useful = slots.max_len[row.slot] - 2 - seq_len;
+    const bool fine = row.samples != 0 && p.outcome.status[r] == static_cast<int32_t>(RowStatus::kOk);
+    p.wanted_drafts[r] = fine ? std::max(std::min({row.next_drafts, useful, slots.max_drafts}), 0) : 0;
   }
 }
 
@@ -230,11 +184,7 @@ void advance_drafts_kernel(const AdvanceDraftsParams& p, HostContext&) {
     }
     const int32_t request = sampling[s];
     const UploadRow& row = rows[request];
-    const int32_t seq_len = slots.seq_len[row.slot];
-    // The token at the last position but one gives the last: none of the drafts need lie behind it.
-    const int32_t useful = slots.max_len[row.slot] - 2 - seq_len;
-    const bool broken = p.outcome.status[request] != static_cast<int32_t>(RowStatus::kOk);
-    const int32_t wanted = broken ? 0 : std::min({row.next_drafts, useful, slots.max_drafts});
+    const int32_t wanted = p.wanted_drafts[request];
     if (p.pass <= wanted) {
       slots.drafts[int64_t{row.slot} * slots.max_drafts + p.pass - 1] = p.drafts[s];
       slots.num_drafts[row.slot] = p.pass;
@@ -243,7 +193,7 @@ void advance_drafts_kernel(const AdvanceDraftsParams& p, HostContext&) {
       set_padding(p.mtp, s);
       continue;
     }
-    const int32_t place = seq_len + p.pass;
+    const int32_t place = slots.seq_len[row.slot] + p.pass;
     set_token(p.mtp, s, request, place, slot_of_place(p.inputs, request, place, p.block_size), p.drafts[s]);
   }
 }
@@ -262,11 +212,8 @@ void mask_unwritten(Stream& stream, const MaskUnwrittenParams& params) {
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params) {
   stream.launch("prepare_samples", &prepare_samples_kernel, params);
 }
-void check_finite(Stream& stream, const CheckFiniteParams& params) {
-  stream.launch("check_finite", &check_finite_kernel, params);
-}
-void verify_rows(Stream& stream, const VerifyRowsParams& params) {
-  stream.launch("verify_rows", &verify_rows_kernel, params);
+void advance_slots(Stream& stream, const AdvanceSlotsParams& params) {
+  stream.launch("advance_slots", &advance_slots_kernel, params);
 }
 void prepare_mtp(Stream& stream, const PrepareMtpParams& params) {
   stream.launch("prepare_mtp", &prepare_mtp_kernel, params);

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "attention/plan/step_plan.h"
 #include "engine/step_upload.h"
 
@@ -62,8 +60,6 @@ struct Step {
     s().last_token[slot] = last_token;
     s().num_drafts[slot] = static_cast<int32_t>(drafts.size());
     std::ranges::copy(drafts, s().drafts.get() + slot * kDrafts);
-    s().num_outputs[slot] = 5;
-    s().settings[slot] = SamplingSettings{};
     for (int32_t i = 0; i < 8; ++i) s().block_table[slot * 8 + i] = 1 + slot * 8 + i;
   }
   void add_decode(int32_t slot, int32_t query_len, int32_t next_drafts = 0) {
@@ -100,19 +96,17 @@ struct Step {
                                .tokens = 32,
                                .block_size = 4});
   }
-  void verify(const std::vector<int32_t>& samples, double synthetic = -1) {
-    finite.resize(samples.size(), 1);
-    verify_rows(stream, {.upload = sent(),
-                         .slots = s(),
-                         .samples = fixed_const(samples),
-                         .finite = fixed_const(finite),
-                         .plan_counts = fixed_const(counts),
-                         .outcome = outcome,
-                         .synthetic_acceptance = synthetic});
-  }
-  std::vector<int32_t> row(int32_t r) const {
-    const auto begin = tokens.begin() + r * kQueryLen;
-    return {begin, begin + num_tokens[static_cast<size_t>(r)]};
+  // Row r of the step came to these tokens.
+  void advance(const std::vector<std::vector<int32_t>>& rows) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      num_tokens[r] = static_cast<int32_t>(rows[r].size());
+      std::ranges::copy(rows[r], tokens.begin() + static_cast<std::ptrdiff_t>(r) * kQueryLen);
+    }
+    advance_slots(stream, {.upload = sent(),
+                           .slots = s(),
+                           .plan_counts = fixed_const(counts),
+                           .outcome = outcome,
+                           .wanted_drafts = fixed(wanted)});
   }
 
   std::unique_ptr<Device> device = make_host_device(2);
@@ -122,11 +116,11 @@ struct Step {
   SlotState slots;
   StepInputs inputs;
   std::vector<int32_t> token_ids = std::vector<int32_t>(32, 77);
-  std::vector<int32_t> finite;
   std::vector<int32_t> counts = std::vector<int32_t>(kNumCounts);
   std::vector<int32_t> tokens = std::vector<int32_t>(kSlots * kQueryLen, 77);
   std::vector<int32_t> num_tokens = std::vector<int32_t>(kSlots, 77);
-  std::vector<int32_t> status = std::vector<int32_t>(kSlots, 77);
+  std::vector<int32_t> status = std::vector<int32_t>(kSlots, static_cast<int32_t>(RowStatus::kOk));
+  std::vector<int32_t> wanted = std::vector<int32_t>(kSlots, 77);
   std::vector<int32_t> faults = {77};
   std::vector<int32_t> mtp_request = std::vector<int32_t>(32, 77), mtp_context_len = mtp_request,
                        mtp_slot = mtp_request, mtp_next = mtp_request;
@@ -166,73 +160,44 @@ TEST(StepKernels, UnwrittenTokensLoseTheirSlots) {
   EXPECT_EQ(slots, (std::vector<int32_t>{10, 11, -1, 13, 14, 15}));
 }
 
-TEST(StepKernels, DraftsAreAcceptedWhileTheyEqualTheSamples) {
+TEST(StepKernels, LogitsAreThoseOfDecodesAndOfPromptsThatEnd) {
+  Step step;
+  step.add_decode(1, 3);
+  step.add_decode(0, 1);
+  step.add_prefill(2, {5, 6}, 7);
+  step.add_prefill(3, {8, 9, 10}, -1);
+  std::vector<int32_t> token_rows(7, 77), start_loc(6, 77), slots(5, 77);
+  prepare_samples(step.stream, {.upload = step.sent(),
+                                .token_rows = fixed(token_rows),
+                                .sample_start_loc = fixed(start_loc),
+                                .request_slots = fixed(slots),
+                                .rows = 6});
+  EXPECT_EQ(token_rows, (std::vector<int32_t>{0, 1, 2, 3, 8, -1, 77}));
+  EXPECT_EQ(start_loc, (std::vector<int32_t>{0, 3, 4, 4, 5, 77}));
+  EXPECT_EQ(slots, (std::vector<int32_t>{1, 0, 2, 3, 77}));
+}
+
+TEST(StepKernels, SlotsMoveOnByWhatWasAccepted) {
   Step step;
   step.set_slot(0, 10, 1, {21, 22, 23});
   step.set_slot(1, 11, 1, {31, 32, 33});
-  step.set_slot(2, 12, 1, {41});  // fewer than the row verifies
+  step.set_slot(2, 12, 5, {41});
   step.set_slot(3, 13, -1, {});
-  step.add_decode(0, 4);
-  step.add_decode(1, 4);
-  step.add_decode(2, 4);
-  step.add_prefill(3, {9, 9}, -1);
-  // The third row's second sample has no draft to equal, whatever the sample.
-  step.verify({21, 22, 23, 24, /*row 1*/ 31, 99, 33, 34, /*row 2*/ 41, -1, -1, 42, /*row 3*/ 55});
-  EXPECT_EQ(step.row(0), (std::vector<int32_t>{21, 22, 23, 24}));
-  EXPECT_EQ(step.row(1), (std::vector<int32_t>{31, 99}));
-  EXPECT_EQ(step.row(2), (std::vector<int32_t>{41, -1}));
-  EXPECT_EQ(step.row(3), (std::vector<int32_t>{55}));
-  EXPECT_EQ(step.faults[0], 0);
-  const int32_t lengths[] = {14, 13, 14, 15}, last[] = {24, 99, -1, 55}, outputs[] = {9, 7, 7, 6};
+  step.counts[kNumErrors] = 3;
+  step.add_decode(0, 4, 2);
+  step.add_decode(1, 4, 3);
+  step.add_decode(2, 2, 3);
+  step.add_prefill(3, {9, 9}, 8);
+  step.status[2] = static_cast<int32_t>(RowStatus::kNotFinite);
+  step.advance({{21, 22, 23, 24}, {31, 99}, {}, {}});
+  const int32_t lengths[] = {14, 13, 12, 15}, last[] = {24, 99, 5, -1};
   for (int32_t slot = 0; slot < kSlots; ++slot) {
     EXPECT_EQ(step.s().seq_len[slot], lengths[slot]) << slot;
     EXPECT_EQ(step.s().last_token[slot], last[slot]) << slot;
-    EXPECT_EQ(step.s().num_outputs[slot], outputs[slot]) << slot;
     EXPECT_EQ(step.s().num_drafts[slot], 0) << slot;
-    EXPECT_EQ(step.status[static_cast<size_t>(slot)], static_cast<int32_t>(RowStatus::kOk)) << slot;
   }
-}
-
-TEST(StepKernels, LogitsThatAreNoNumbersFailTheirRowAlone) {
-  constexpr int32_t kVocab = 5;
-  std::vector<float> logits(3 * kVocab, 1.5f);
-  logits[2] = std::numeric_limits<float>::quiet_NaN();
-  logits[kVocab + 4] = -std::numeric_limits<float>::infinity();
-  logits[2 * kVocab] = std::numeric_limits<float>::max();
-  Step step;
-  step.finite.assign(3, 77);
-  check_finite(step.stream, {.logits = fixed_const(logits), .finite = fixed(step.finite), .rows = 3, .vocab = kVocab});
-  EXPECT_EQ(step.finite, (std::vector<int32_t>{0, 0, 1}));
-
-  step.set_slot(0, 10, 1, {21});
-  step.set_slot(1, 10, 1, {21});
-  step.set_slot(2, 10, 1, {});
-  step.add_decode(0, 2);
-  step.add_decode(1, 2);
-  step.add_decode(2, 1);
-  step.finite = {1, 0, /*row 1*/ 1, 0, /*row 2*/ 1};
-  step.verify({21, 3, /*row 1: the broken row lies behind a rejected draft*/ 20, 3, /*row 2*/ 7});
-  EXPECT_EQ(step.status[0], static_cast<int32_t>(RowStatus::kNotFinite));
-  EXPECT_EQ(step.status[1], static_cast<int32_t>(RowStatus::kOk));
-  EXPECT_EQ(step.status[2], static_cast<int32_t>(RowStatus::kOk));
-}
-
-TEST(StepKernels, SyntheticAcceptanceHasItsRate) {
-  int32_t accepted = 0, checked = 0;
-  Step step;
-  step.add_decode(0, 4);
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
-    step.set_slot(0, 10, 1, {21, 22, 23});
-    step.s().settings[0].seed = seed;
-    step.verify({1, 2, 3, 4}, 0.7);
-    const std::vector<int32_t> tokens = step.row(0);
-    accepted += static_cast<int32_t>(tokens.size()) - 1;
-    checked += std::min(static_cast<int32_t>(tokens.size()), kDrafts);
-    for (size_t j = 0; j + 1 < tokens.size(); ++j) ASSERT_EQ(tokens[j], 21 + static_cast<int32_t>(j));
-    ASSERT_EQ(tokens.back(), static_cast<int32_t>(tokens.size()));
-  }
-  // Some 4400 independent checks: four standard deviations are 0.028.
-  EXPECT_NEAR(static_cast<double>(accepted) / checked, 0.7, 0.028);
+  EXPECT_EQ(step.faults[0], 3);
+  EXPECT_EQ(step.wanted, (std::vector<int32_t>{2, 3, 0, 0}));
 }
 
 TEST(StepKernels, MtpEntriesLieWithTheTokenBehind) {
@@ -246,7 +211,7 @@ TEST(StepKernels, MtpEntriesLieWithTheTokenBehind) {
   step.s().block_table[1 * 8 + 1] = 30;
   step.s().block_table[2 * 8 + 1] = kNullBlock;
   step.build();
-  step.verify({21, 50, 51, 52, /*row 2*/ 43});
+  step.advance({{21, 50}, {}, {43}});
   const std::vector<int32_t> request{0, 0, 0, 0, 1, 1, 2, 2}, context_len{7, 8, 9, 10, 5, 6, 3, 4};
   std::vector<int32_t> draft_rows(3, 77);
   prepare_mtp(step.stream, {.upload = step.sent(),
@@ -285,14 +250,14 @@ TEST(StepKernels, DraftsEndWhereTheyAreNotWantedOrOfNoUse) {
   step.add_decode(2, 1, 2);
   step.add_decode(3, 1, 3);
   step.build();
-  step.finite = {1, 1, 1, 0};
-  step.verify({5, 6, 7, 8});
+  step.status[3] = static_cast<int32_t>(RowStatus::kNotFinite);
+  step.advance({{5}, {6}, {7}, {8}});
   for (int32_t pass = 1; pass <= 3; ++pass) {
     const std::vector<int32_t> drafts{100 + pass, 200 + pass, 300 + pass, 400 + pass};
     advance_drafts(step.stream, {.upload = step.sent(),
                                  .slots = step.s(),
                                  .inputs = step.inputs.writable(0),
-                                 .outcome = step.outcome,
+                                 .wanted_drafts = fixed_const(step.wanted),
                                  .drafts = fixed_const(drafts),
                                  .mtp = step.mtp,
                                  .num_sampling = 4,

@@ -10,15 +10,11 @@ namespace {
 
 constexpr size_t kWord = sizeof(int32_t);
 
-// Every part begins on the strictest alignment of its records: the seed is 64 bits wide.
-constexpr size_t kPartWords = 2;
-constexpr size_t round_up(size_t words) { return (words + kPartWords - 1) / kPartWords * kPartWords; }
-
 template <class Record>
 constexpr size_t words_of(size_t count) {
   static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) % kWord == 0);
-  static_assert(alignof(Record) <= kPartWords * kWord);
-  return round_up(count * sizeof(Record) / kWord);
+  static_assert(alignof(Record) == kWord);
+  return count * sizeof(Record) / kWord;
 }
 
 }  // namespace
@@ -52,13 +48,7 @@ void StepUpload::pack(const StepBatch& batch) {
 
   const std::span<UploadSlotInit> inits = take<UploadSlotInit>(header.slot_inits, batch.slot_inits.size());
   std::ranges::transform(batch.slot_inits, inits.begin(), [](const SlotInit& init) {
-    UploadSlotInit record{.slot = init.slot,
-                          .seq_len = init.seq_len,
-                          .max_len = init.max_len,
-                          .num_outputs = init.sequence->num_outputs(),
-                          .settings = init.sequence->request->sampling};
-    record.settings.seed = init.sequence->seed();
-    return record;
+    return UploadSlotInit{.slot = init.slot, .seq_len = init.seq_len, .max_len = init.max_len};
   });
   std::ranges::copy(batch.copies, take<BlockCopy>(header.copies, batch.copies.size()).begin());
   const auto entries = take<UploadTableEntry>(header.table_entries, batch.table_entries.size());
@@ -69,7 +59,6 @@ void StepUpload::pack(const StepBatch& batch) {
 
   const std::span<UploadRow> rows = take<UploadRow>(header.rows, batch.rows.size());
   size_t sampling = 0;
-  int32_t sample_begin = batch.num_decode_tokens;
   for (size_t r = 0; r < rows.size(); ++r) {
     const StepRow& row = batch.rows[r];
     sampling += row.samples ? 1 : 0;
@@ -78,10 +67,9 @@ void StepUpload::pack(const StepBatch& batch) {
                .query_len = row.query_len,
                .prefilling = row.prefilling ? 1 : 0,
                .num_unwritten = row.num_unwritten,
-               .sample_begin = -1,
+               .samples = row.samples ? 1 : 0,
                .next_drafts = row.next_drafts,
                .next_token = row.prefilling ? batch.next_tokens[r - static_cast<size_t>(batch.num_decodes)] : -1};
-    if (row.samples) rows[r].sample_begin = row.prefilling ? sample_begin++ : batch.query_start_loc[r];
   }
   std::span<int32_t> sampling_rows = take<int32_t>(header.sampling_rows, sampling);
   for (size_t r = 0; r < batch.rows.size(); ++r) {

@@ -9,7 +9,6 @@
 
 #include "base/host_device.h"
 #include "engine/step_batch.h"
-#include "ops/sampling.h"
 
 namespace lantern {
 
@@ -34,8 +33,6 @@ struct UploadSlotInit {
   int32_t slot = -1;
   int32_t seq_len = 0;
   int32_t max_len = 0;
-  int32_t num_outputs = 0;  // tokens of the output so far
-  SamplingSettings settings;
 };
 
 struct UploadTableEntry {
@@ -50,7 +47,7 @@ struct UploadRow {
   int32_t query_len = 0;
   int32_t prefilling = 0;
   int32_t num_unwritten = 0;  // leading tokens whose cache entries are not to be written
-  int32_t sample_begin = -1;  // the first of its rows of logits (a decode has query_len of them, a prefill 1); -1: none
+  int32_t samples = 0;        // has rows of logits: a decode query_len of them, a prefill 1
   int32_t next_drafts = 0;
   int32_t next_token = -1;  // the known token behind a prefill; -1: it is sampled
 };

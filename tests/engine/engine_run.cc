@@ -119,6 +119,9 @@ std::vector<RunOutput> outputs_alone(const RunOptions& options, const std::vecto
     alone.prompt = request.prompt;
     alone.max_tokens = request.max_tokens;
     alone.sampling = request.sampling;
+    alone.logit_bias = request.logit_bias;
+    alone.bad_words = request.bad_words;
+    alone.min_tokens = request.min_tokens;
     // A session ends at the model's own end token and leaves it out; requests carry it as a stop token.
     alone.ignore_eos = request.stop_token_ids.empty();
     CHECK(alone.ignore_eos || request.stop_token_ids == session->config().eos_token_ids,
@@ -168,6 +171,15 @@ std::vector<Request> mixed_requests(int32_t count, int32_t max_tokens, int32_t l
     request.sampling = settings[i % settings.size()];
     request.sampling.seed = random();
     request.stop_token_ids = config.eos_token_ids;
+    // Every fifth has rules that look at the text before it, drafts included.
+    if (i % 5 == 2) {
+      request.sampling.repetition_penalty = 1.2f;
+      request.sampling.presence_penalty = 0.4f;
+      request.sampling.frequency_penalty = 0.3f;
+      request.min_tokens = std::min(request.max_tokens, 6);
+      request.logit_bias = {{static_cast<int32_t>(100 + i), 4.0f}, {static_cast<int32_t>(200 + i), -50.0f}};
+      request.bad_words = {{static_cast<int32_t>(100 + i), static_cast<int32_t>(100 + i)}};
+    }
     requests.push_back(std::move(request));
   }
   return requests;

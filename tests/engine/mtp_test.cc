@@ -2,6 +2,7 @@
 // PyTorch that runs the whole text at once: what the MTP layer's cache holds is right, whatever way it came there.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <iostream>
 
 #include "engine_run.h"
@@ -73,6 +74,29 @@ TEST(EngineMtp, HitsBringItsCacheAlong) {
   const int64_t cached = run->stats().prompt_tokens_cached - before.prompt_tokens_cached;
   EXPECT_GT(cached, (run->stats().prompt_tokens - before.prompt_tokens) * 3 / 4);
   expect_as_trained(rates_since(before, run->stats()));
+}
+
+// For benchmarks: random text, and drafts accepted at the rate that was asked for.
+TEST(EngineMtp, SyntheticAcceptance) {
+  for (const double rate : {0.0, 0.6, 1.0}) {
+    RunOptions options = drafting_options();
+    options.executor.synthetic_acceptance = rate;
+    const auto run = EngineRun::create(options);
+    for (uint64_t i = 0; i < 8; ++i) {
+      Request request;
+      request.prompt = random_prompt(20, i);
+      request.max_tokens = 48;
+      request.sampling.seed = i;
+      run->submit(std::move(request));
+    }
+    run->run();
+    for (size_t k = 0; k < (rate > 0 ? 3u : 1u); ++k) {
+      const auto checked = static_cast<double>(run->stats().drafts_checked[k]);
+      // Four standard deviations of so many independent draws; none where the chance is 0 or 1.
+      EXPECT_NEAR(static_cast<double>(run->stats().drafts_accepted[k]) / checked, rate,
+                  4 * std::sqrt(rate * (1 - rate) / checked));
+    }
+  }
 }
 
 }  // namespace

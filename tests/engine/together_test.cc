@@ -197,6 +197,18 @@ TEST(EngineTogether, ChoicesOfOnePrompt) {
   }
 }
 
+// Without the MTP layer: what followed when the last tokens came up before.
+TEST(EngineTogether, DraftsFromNgrams) {
+  RunOptions options;
+  options.settings.limits.max_query_len = 5;
+  options.executor.drafter = Drafter::kNgram;
+  const std::vector<Request> requests = mixed_requests(16, 40, 120);
+  const auto run = EngineRun::create(options);
+  run_all(*run, requests);
+  EXPECT_EQ(differences(*run, outputs_alone(options, requests)), "");
+  EXPECT_GT(run->stats().drafts_accepted[0], 20);
+}
+
 // Drafts reach up to the last position that a sequence may have, and not beyond.
 TEST(EngineTogether, TheEndOfTheContext) {
   RunOptions options;
