@@ -96,6 +96,12 @@ struct Request {
   int32_t priority = 0;                 // 0 is the most urgent
   std::chrono::milliseconds timeout{};  // from submission to the last token; 0: none
   std::string cache_salt = {};          // only requests of the same salt share prefixes
+
+  float repetition_penalty = 1;                            // above 0, of tokens in the prompt or the output
+  float presence_penalty = 0;                              // in [-2, 2], of tokens in the output
+  float frequency_penalty = 0;                             // in [-2, 2], for each time that the output has the token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token id and what is added to its logit, in [-100, 100]
+  std::vector<std::string> bad_words = {};                 // that the text must not contain
 };
 
 // What came of a choice since its last output.
@@ -207,6 +213,13 @@ class Engine {
       roles.push_back(message.role.c_str());
       contents.push_back(message.content.c_str());
     }
+    std::vector<int32_t> bias_tokens;
+    std::vector<float> biases;
+    for (const auto& [token, bias] : request.logit_bias) {
+      bias_tokens.push_back(token);
+      biases.push_back(bias);
+    }
+    const std::vector<const char*> bad_words = detail::pointers(request.bad_words);
     lantern_request r{};
     r.struct_size = sizeof(r);
     if (!request.prompt_tokens.empty()) r.prompt_tokens = request.prompt_tokens.data();
@@ -234,6 +247,14 @@ class Engine {
     r.priority = request.priority;
     r.timeout_ms = request.timeout.count();
     r.cache_salt = detail::or_null(request.cache_salt);
+    r.repetition_penalty = request.repetition_penalty;
+    r.presence_penalty = request.presence_penalty;
+    r.frequency_penalty = request.frequency_penalty;
+    r.num_logit_biases = static_cast<uint32_t>(biases.size());
+    r.logit_bias_tokens = bias_tokens.data();
+    r.logit_biases = biases.data();
+    r.bad_words = bad_words.data();
+    r.num_bad_words = bad_words.size();
     lantern_stream* stream = nullptr;
     const lantern_status status = lantern_engine_submit(engine_.get(), &r, &stream);
     if (status != LANTERN_OK) return detail::last_error(status);

@@ -74,6 +74,15 @@ typedef struct lantern_request {
   int32_t priority;            /* 0 is the most urgent */
   int64_t timeout_ms;          /* from submission to the last token; 0: none */
   const char* cache_salt;      /* only requests of the same salt share prefixes */
+
+  float repetition_penalty; /* above 0, of tokens in the prompt or the output; 0: 1, which changes nothing */
+  float presence_penalty;   /* in [-2, 2], of tokens in the output */
+  float frequency_penalty;  /* in [-2, 2], for each time that the output has the token */
+  uint32_t num_logit_biases;
+  const int32_t* logit_bias_tokens; /* ids, each at most once */
+  const float* logit_biases;        /* in [-100, 100], added to their logits */
+  const char* const* bad_words;     /* that the text must not contain */
+  size_t num_bad_words;
 } lantern_request;
 
 typedef enum lantern_end_reason {

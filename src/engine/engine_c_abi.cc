@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/c_struct.h"
+#include "engine/bad_words.h"
 #include "engine/load_engine.h"
 #include "lantern/engine_c.h"
 #include "text/chat.h"
@@ -147,6 +148,20 @@ Result<std::vector<int32_t>> read_prompt(const lantern_engine& engine, const lan
   return engine.loaded.tokenizer->encode(r.prompt);
 }
 
+Status read_lists(const Tokenizer& tokenizer, const lantern_request& r, Request& to) {
+  if (r.num_logit_biases > 0 && (r.logit_bias_tokens == nullptr || r.logit_biases == nullptr))
+    return refuse("num_logit_biases is not 0, but lantern_request.logit_bias_tokens or logit_biases is NULL");
+  for (uint32_t i = 0; i < r.num_logit_biases; ++i)
+    to.logit_bias.push_back({.token = r.logit_bias_tokens[i], .bias = r.logit_biases[i]});
+  if (r.num_bad_words > 0 && r.bad_words == nullptr)
+    return refuse("lantern_request.bad_words is NULL, but num_bad_words is not 0");
+  std::vector<std::string> words;
+  words.reserve(r.num_bad_words);
+  for (size_t i = 0; i < r.num_bad_words; ++i) words.push_back(text_or(r.bad_words[i], ""));
+  ASSIGN_OR_RETURN(to.bad_words, encode_bad_words(tokenizer, words));
+  return {};
+}
+
 Status submit(lantern_engine* engine, const lantern_request* request, lantern_stream** stream) {
   if (engine == nullptr || stream == nullptr) return refuse(engine == nullptr ? "engine is NULL" : "stream is NULL");
   *stream = nullptr;
@@ -162,6 +177,10 @@ Status submit(lantern_engine* engine, const lantern_request* request, lantern_st
   to.sampling.top_k = r.top_k;
   to.sampling.min_p = r.min_p;
   to.sampling.seed = r.seed;
+  if (r.repetition_penalty != 0) to.sampling.repetition_penalty = r.repetition_penalty;
+  to.sampling.presence_penalty = r.presence_penalty;
+  to.sampling.frequency_penalty = r.frequency_penalty;
+  RETURN_IF_ERROR(read_lists(*engine->loaded.tokenizer, r, to));
   to.min_tokens = r.min_tokens;
   to.priority = r.priority;
   to.cache_salt = text_or(r.cache_salt, "");

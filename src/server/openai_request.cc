@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "engine/bad_words.h"
 #include "server/json_fields.h"
 
 namespace lantern {
@@ -160,19 +161,12 @@ class Reader {
     }
   }
 
-  // As vLLM: each word also in the form that it has after a space.
   void read_bad_words(Request& r) {
     std::vector<std::string> words;
     fields_.texts("bad_words", words, kMaxBadWords);
-    for (const std::string& word : words) {
-      for (const std::string& form : {word, " " + word}) {
-        Result<std::vector<TokenId>> ids =
-            model_.tokenizer->encode(form, {.add_special = false, .parse_special = false});
-        if (!ids.ok()) return fields_.fail("bad_words", ids.error().message());
-        if (ids->empty()) return fields_.fail("bad_words", "bad_words has an empty string");
-        r.bad_words.push_back(std::move(*ids));
-      }
-    }
+    Result<std::vector<std::vector<int32_t>>> ids = encode_bad_words(*model_.tokenizer, words);
+    if (!ids.ok()) return fields_.fail("bad_words", ids.error().message());
+    r.bad_words = std::move(*ids);
   }
 
   // string, [string], [id] or [[id]]

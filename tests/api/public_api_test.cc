@@ -1,6 +1,7 @@
 // The public interfaces, through the shared library and on the shipped model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <thread>
@@ -92,7 +93,8 @@ TEST(PublicApi, ChoicesStopStringsAndSeeds) {
   const std::vector<Answer> choices = read_all(*stream, 3);
   EXPECT_NE(choices[0].tokens, choices[1].tokens);
   EXPECT_NE(choices[1].tokens, choices[2].tokens);
-  const Answer again = ask({.prompt = kQuestion, .max_tokens = 24, .temperature = 20.0f, .seed = 9, .ignore_eos = true});
+  const Answer again =
+      ask({.prompt = kQuestion, .max_tokens = 24, .temperature = 20.0f, .seed = 9, .ignore_eos = true});
   EXPECT_EQ(again.tokens, choices[0].tokens);
 
   const Answer whole = ask({.prompt = kQuestion, .max_tokens = 40});
@@ -101,6 +103,21 @@ TEST(PublicApi, ChoicesStopStringsAndSeeds) {
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
   EXPECT_EQ(cut.last.stop_string, stop);
   EXPECT_EQ(cut.last.end_reason, LANTERN_END_STOP);
+}
+
+TEST(PublicApi, BiasesAndBadWordsKeepTokensAway) {
+  const Answer free = ask({.prompt = kQuestion, .max_tokens = 24, .ignore_eos = true});
+  const int32_t first = free.tokens[0];
+  const Answer biased =
+      ask({.prompt = kQuestion, .max_tokens = 24, .ignore_eos = true, .logit_bias = {{first, -100.0f}}});
+  EXPECT_EQ(std::ranges::count(biased.tokens, first), 0);
+  const Answer kept = ask({.prompt = kQuestion, .max_tokens = 24, .ignore_eos = true, .bad_words = {"15"}});
+  EXPECT_NE(free.text.find("15"), std::string::npos) << free.text;
+  EXPECT_EQ(kept.text.find("15"), std::string::npos) << kept.text;
+  const Answer penalised = ask({.prompt = kQuestion, .max_tokens = 24, .ignore_eos = true, .repetition_penalty = 5.0f});
+  EXPECT_NE(penalised.tokens, free.tokens);
+  EXPECT_NE(refusal({.prompt = "x", .presence_penalty = 3}).find("presence_penalty"), std::string::npos);
+  EXPECT_EQ(refusal({.prompt = "x", .bad_words = {" "}}), "the bad word ' ' has no text; give at least one character");
 }
 
 TEST(PublicApi, CancellingWaitingAndTimeouts) {
