@@ -181,6 +181,23 @@ DecodeRate decode_rate(std::span<const MeasuredStep> steps, int32_t num_requests
   return rate;
 }
 
+namespace {
+
+Result<BenchPrompts> fitting(BenchPrompts made, const Values& values, const LoadedEngine& loaded) {
+  const int64_t context = loaded.engine->settings().limits.max_model_len;
+  for (const std::vector<int32_t>& prompt : made.prompts) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    if (length + values.integer("output-len") <= context) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a prompt of {} tokens and --output-len {} do not fit a context of {}; lower --output-len "
+                             "or raise --max-model-len",
+                             length, values.integer("output-len"), context));
+  }
+  return made;
+}
+
+}  // namespace
+
 Result<BenchPrompts> bench_prompts(const Values& values, const LoadedEngine& loaded, int32_t count) {
   BenchPrompts made;
   std::string path = values.text("prompts");
@@ -195,7 +212,7 @@ Result<BenchPrompts> bench_prompts(const Values& values, const LoadedEngine& loa
     ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> read, read_prompts(path, *loaded.tokenizer));
     made.source = path;
     for (int32_t i = 0; i < count; ++i) made.prompts.push_back(read[static_cast<size_t>(i) % read.size()]);
-    return made;
+    return fitting(std::move(made), values, loaded);
   }
   made.source = "random";
   std::mt19937 generator(static_cast<uint32_t>(values.integer("seed")));
@@ -205,7 +222,7 @@ Result<BenchPrompts> bench_prompts(const Values& values, const LoadedEngine& loa
     prompt.resize(static_cast<size_t>(values.integer("input-len")));
     for (int32_t& token : prompt) token = any_token(generator);
   }
-  return made;
+  return fitting(std::move(made), values, loaded);
 }
 
 Result<std::vector<BenchRequest>> run_requests(Engine& engine, std::span<const std::vector<int32_t>> prompts,
@@ -231,6 +248,7 @@ Result<std::vector<BenchRequest>> run_requests(Engine& engine, std::span<const s
     request.request.max_tokens = output_len;
     request.request.ignore_stop_tokens = true;
     request.request.sampling.temperature = 0;
+    request.request.sampling.seed = i;  // synthetic acceptance differs between requests
     requests[i].begin = seconds_since(start);
     {
       const std::lock_guard lock(mutex);

@@ -80,6 +80,9 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
     return Error(ErrorCode::kUnsupported,
                  "stop strings need a tokenizer, which this engine was made without; use stop_token_ids");
   }
+  if (request.request.logprobs >= 0 || request.request.prompt_logprobs >= 0) {
+    return Error(ErrorCode::kUnsupported, "log-probabilities are not given by the engine yet; leave logprobs out");
+  }
   if (request.timeout) {
     if (request.timeout->count() <= 0) {
       return Error(ErrorCode::kInvalidArgument,

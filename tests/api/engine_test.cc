@@ -390,6 +390,8 @@ TEST(EngineTest, SenselessRequestsAreRefusedAtOnce) {
             "stop_token_ids has token id -1, which is outside the vocabulary of 2000");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.stop = {"x"}; }),
             "stop strings need a tokenizer, which this engine was made without; use stop_token_ids");
+  EXPECT_EQ(refusal([](EngineRequest& r) { r.request.logprobs = 0; }),
+            "log-probabilities are not given by the engine yet; leave logprobs out");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.timeout = milliseconds(0); }),
             "timeout is 0 ms; give at least 1 ms, or none");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.request.n = 2000000000; }),
