@@ -54,7 +54,7 @@ typedef struct lantern_plan_config {
   uint32_t num_groups;
   uint32_t outputs;                  /* LANTERN_PLAN_* bits */
   int32_t workers;                   /* of the paged MQA schedules; 0: none are made */
-  int32_t mla_parts;                 /* of the MLA tile schedule; 0: none is made */
+  int32_t mla_parts;                 /* of the MLA tile schedule, at most 1024; 0: none is made */
   int32_t mla_fixed_overhead_blocks; /* FlashMLA has 5 */
   int32_t mla_topk;                  /* 0: dense lengths */
   int32_t dcp_world;                 /* decode context parallelism; 0: none */

@@ -156,6 +156,7 @@ TEST(PlanCommand, WrongInputIsOneSentenceThatNamesTheField) {
       {with("workers", "-2"), "\"workers\" must be at least 1"},
       {with("mla", R"({"heads": 128})"), "\"mla.parts\" is missing"},
       {with("mla", R"({"parts": 0})"), "mla parts is 0"},
+      {with("mla", R"({"parts": 1025})"), "mla parts is 1025, but must be from 1 to 1024"},
       {with("prefill", R"({"workspace_tokens": 10})"), "\"prefill.logits_bytes\" is missing"},
       {with("accepted", "[1]"), "\"accepted\" has 1 entries"},
       {with("poison", "1"), "\"poison\" must be true or false"},

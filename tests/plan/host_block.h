@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <numeric>
 
 #include "attention/plan/plan_block.h"
+#include "attention/plan/plan_schedule_math.h"
 #include "base/check.h"
 
 namespace lantern::test {
@@ -14,7 +16,9 @@ enum class BlockOrder : uint8_t { kForwards, kBackwards, kStrides };
 
 class HostBlock {
  public:
-  HostBlock(int32_t index, BlockOrder order) : index_(index), order_(order) {}
+  // `rows`, if any, is run when the block waits for the first kernel.
+  HostBlock(int32_t index, BlockOrder order, const std::function<void()>* rows = nullptr)
+      : index_(index), order_(order), rows_(rows) {}
 
   int32_t index() const { return index_; }
 
@@ -23,44 +27,34 @@ class HostBlock {
     walk(n, [&](int32_t i) { f(i); });
   }
   template <class F>
-  bool any(int32_t n, const F& f) const {
-    bool found = false;
-    walk(n, [&](int32_t i) { found = f(i) || found; });
-    return found;
+  void beside(int32_t n, const F& f) const {
+    each(n, f);
   }
-  template <class F>
-  int32_t min_of(int32_t n, int32_t none, const F& f) const {
-    walk(n, [&](int32_t i) { none = std::min(none, f(i)); });
-    return none;
+  template <class Load, class F>
+  void stream(int32_t n, const Load& load, const F& f) const {
+    walk(n, [&](int32_t i) { f(i, load(i)); });
   }
-  template <class F>
-  int32_t max_of(int32_t n, int32_t none, const F& f) const {
-    walk(n, [&](int32_t i) { none = std::max(none, f(i)); });
-    return none;
-  }
-  template <class F>
-  int32_t sum_of(int32_t n, const F& f) const {
-    int32_t sum = 0;
-    walk(n, [&](int32_t i) { sum += f(i); });
-    return sum;
-  }
-  int64_t scan(int64_t* values, int32_t n) const {
+  template <int kSums, int kMaxima>
+  void combine(plan::Totals<kSums, kMaxima>& /*totals*/) const {}
+  template <class T, class F>
+  T scan(T* values, int32_t n, const F& f) const {
     CHECK(n <= plan::kBlockItems, "a scan of {} values", n);
+    walk(n, [&](int32_t i) { values[i] = f(i); });
     std::partial_sum(values, values + n, values);
     return n > 0 ? values[n - 1] : 0;
   }
-  template <class F>
-  int32_t first_of_warp(int32_t n, const F& f) const {
-    CHECK(n <= 32, "a vote of {} threads", n);
-    int32_t first = n;
-    walk(n, [&](int32_t i) {
-      if (f(i)) first = std::min(first, i);
-    });
-    return first;
+  template <class T, class F>
+  T sum(int32_t n, const F& f) const {
+    T all = 0;
+    walk(n, [&](int32_t i) { all += f(i); });
+    return all;
   }
-  template <class T>
-  void store(T* to, T value) const {
-    *to = value;
+  template <class T, class Cost>
+  void walk(plan::Lattice<T>& lattice, int32_t n, const Cost& cost, T* boundaries, T* starts) const {
+    for (int32_t i = 0; i < n; ++i) {
+      starts[i] = lattice.pass(cost(i));
+      boundaries[i] = lattice.boundary;
+    }
   }
   plan::Int4 load4(const int32_t* from) const {
     check_aligned(from);
@@ -71,6 +65,15 @@ class HostBlock {
     std::copy_n(four.at, 4, to);
   }
   void barrier() const {}
+  template <class F>
+  bool any(int32_t n, const F& f) const {
+    bool found = false;
+    walk(n, [&](int32_t i) { found = f(i) || found; });
+    return found;
+  }
+  void wait_for_rows() const {
+    if (rows_ != nullptr) (*rows_)();
+  }
 
  private:
   static void check_aligned(const int32_t* address) {
@@ -91,6 +94,7 @@ class HostBlock {
 
   int32_t index_;
   BlockOrder order_;
+  const std::function<void()>* rows_;
 };
 
 }  // namespace lantern::test

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "attention/plan/plan_block.h"
+#include "attention/plan/plan_schedule_math.h"
+#include "device/cuda/ptx.cuh"
 
 namespace lantern::plan {
 
@@ -12,10 +14,11 @@ class CudaBlock {
   static constexpr int32_t kWarps = kBlockThreads / 32;
   static constexpr unsigned kAllLanes = 0xffffffffu;
 
-  // One result of each warp. Two sets in turn: a warp that writes to a set has passed the barrier of the collective in
+  // The warps' results. Two sets in turn: a warp that writes to a set has passed the barrier of the collective in
   // between, and so have all that still read the set before.
   struct Shared {
-    int64_t of_warp[2][kWarps];
+    int64_t of_warp[2][kWarps];  // sums of a scan
+    int32_t totals_of_warp[2][kMostTotals][kWarps];
   };
 
   __device__ explicit CudaBlock(Shared& shared) : shared_(shared) {}
@@ -23,68 +26,173 @@ class CudaBlock {
   __device__ int32_t index() const { return static_cast<int32_t>(blockIdx.x); }
 
   template <class F>
-  __device__ void each(int32_t n, const F& f) {
+  __device__ void each(int32_t n, const F& f) const {
+#pragma unroll 1
     for (int32_t i = thread(); i < n; i += kBlockThreads) f(i);
+  }
+  template <class F>
+  __device__ void beside(int32_t n, const F& f) {
+#pragma unroll 1
+    for (int32_t i = next_threads(n); i < n; i += kBlockThreads) f(i);
+  }
+  template <class Load, class F>
+  __device__ void stream(int32_t n, const Load& load, const F& f) const {
+    constexpr int32_t kUnderWay = 4;
+#pragma unroll 1
+    for (int32_t first = thread(); first < n; first += kUnderWay * kBlockThreads) {
+      decltype(load(0)) loaded[kUnderWay];
+#pragma unroll
+      for (int32_t u = 0; u < kUnderWay; ++u) {
+        const int32_t i = first + u * kBlockThreads;
+        if (i < n) loaded[u] = load(i);
+      }
+#pragma unroll
+      for (int32_t u = 0; u < kUnderWay; ++u) {
+        const int32_t i = first + u * kBlockThreads;
+        if (i < n) f(i, loaded[u]);
+      }
+    }
+  }
+
+  template <int kSums, int kMaxima>
+  __device__ void combine(Totals<kSums, kMaxima>& t) {
+    static_assert(kSums + kMaxima <= kMostTotals);
+    auto& of_warp = shared_.totals_of_warp[next_set()];
+    for (int k = 0; k < kSums; ++k) {
+      const int32_t value = __reduce_add_sync(kAllLanes, t.sums[k]);
+      if (lane() == 0) of_warp[k][warp()] = value;
+    }
+    for (int k = 0; k < kMaxima; ++k) {
+      const int32_t value = __reduce_max_sync(kAllLanes, t.maxima[k]);
+      if (lane() == 0) of_warp[kSums + k][warp()] = value;
+    }
     __syncthreads();
-  }
-  template <class F>
-  __device__ bool any(int32_t n, const F& f) {
-    int found = 0;
-    for (int32_t i = thread(); i < n; i += kBlockThreads) found |= f(i) ? 1 : 0;
-    return __syncthreads_or(found) != 0;
-  }
-  template <class F>
-  __device__ int32_t min_of(int32_t n, int32_t none, const F& f) {
-#pragma unroll 4
-    for (int32_t i = thread(); i < n; i += kBlockThreads) none = min(none, f(i));
-    return reduce(none, none, [](int32_t value) { return __reduce_min_sync(kAllLanes, value); });
-  }
-  template <class F>
-  __device__ int32_t max_of(int32_t n, int32_t none, const F& f) {
-    for (int32_t i = thread(); i < n; i += kBlockThreads) none = max(none, f(i));
-    return reduce(none, none, [](int32_t value) { return __reduce_max_sync(kAllLanes, value); });
-  }
-  template <class F>
-  __device__ int32_t sum_of(int32_t n, const F& f) {
-    int32_t sum = 0;
-    for (int32_t i = thread(); i < n; i += kBlockThreads) sum += f(i);
-    return reduce(sum, 0, [](int32_t value) { return __reduce_add_sync(kAllLanes, value); });
+    // Every warp for itself; lanes beyond the warps repeat what stands there already.
+    for (int k = 0; k < kSums; ++k) t.sums[k] = __reduce_add_sync(kAllLanes, lane() < kWarps ? of_warp[k][lane()] : 0);
+    for (int k = 0; k < kMaxima; ++k) {
+      t.maxima[k] = __reduce_max_sync(kAllLanes, of_warp[kSums + k][lane() % kWarps]);
+    }
   }
 
   // kBlockThreads values at a time: within each warp by shuffles, then the warps' sums before one's own.
-  __device__ int64_t scan(int64_t* values, int32_t n) {
-    int64_t before = 0;
+  template <class T, class F>
+  __device__ T scan(T* values, int32_t n, const F& f) {
+    T before = 0;
     for (int32_t first = 0; first < n; first += kBlockThreads) {
       const int32_t i = first + thread();
-      int64_t sum = i < n ? values[i] : 0;
+      T sum = i < n ? f(i) : 0;
+#pragma unroll
       for (int32_t distance = 1; distance < 32; distance *= 2) {
-        const int64_t lower = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
+        const T lower = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
         if (lane() >= distance) sum += lower;
       }
-      int64_t* of_warp = next_set();
+      int64_t* of_warp = shared_.of_warp[next_set()];
       if (lane() == 31) of_warp[warp()] = sum;
       __syncthreads();
-      int64_t all = before;
-      for (int32_t w = 0; w < kWarps; ++w) {
-        if (w < warp()) sum += of_warp[w];
-        all += of_warp[w];
-      }
+      // Lane w holds what warp w has.
+      const T of_lane = lane() < kWarps ? static_cast<T>(of_warp[lane()]) : 0;
+      sum += sum_of_lanes(lane() < warp() ? of_lane : 0);
       if (i < n) values[i] = before + sum;
-      before = all;
+      before += sum_of_lanes(of_lane);
     }
-    __syncthreads();
     return before;
   }
 
-  template <class F>
-  __device__ int32_t first_of_warp(int32_t n, const F& f) const {
-    const unsigned votes = __ballot_sync(kAllLanes, lane() < n && f(lane()));
-    return votes == 0 ? n : __ffs(static_cast<int>(votes)) - 1;
+  // Every warp for itself, so that nobody waits.
+  template <class T, class F>
+  __device__ T sum(int32_t n, const F& f) const {
+    T mine = 0;
+#pragma unroll 4
+    for (int32_t i = lane(); i < n; i += 32) mine += f(i);
+    return sum_of_lanes(mine);
   }
 
-  template <class T>
-  __device__ void store(T* to, T value) const {
-    if (thread() == 0) *to = value;
+  // By one warp, 128 boundaries at a time, so that nobody waits: item 32 k + lane is the lane's k-th. Passing a
+  // boundary does not combine into anything small, but one that is met forgets the phase that came. So for every
+  // boundary the phase at the end of its half row of 16 is found for the case that it is met, all at once; then one
+  // vote in each half row finds the first that the incoming phase meets; and a lane for each half row follows the
+  // incoming phase through it. Items beyond the last repeat it, which changes nothing. All loops are unrolled, so that
+  // four chains are under way at once.
+  template <class T, class Cost>
+  __device__ void walk(Lattice<T>& lattice, int32_t n, const Cost& cost, T* boundaries, T* starts) const {
+    constexpr int32_t kRows = 4, kHalf = 16;
+    if (warp() != 0) return;
+    T state = lattice.phase;
+    const auto reach = lattice.reach();
+    const int32_t place = lane() % kHalf;
+#pragma unroll 1
+    for (int32_t first = 0; first < n; first += 32 * kRows) {
+      T boundary[kRows], phase[kRows], end[kRows], come = 0;
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) {
+        const int32_t i = first + 32 * k + lane();
+        const T of_item = cost(min(i, n - 1));  // read in any case, so that all four are under way at once
+        boundary[k] = i < n ? of_item : 0;
+      }
+      LANTERN_UNROLL
+      for (int32_t distance = 1; distance < 32; distance *= 2) {
+        T lower[kRows];
+        LANTERN_UNROLL
+        for (int32_t k = 0; k < kRows; ++k) {
+          lower[k] = __shfl_up_sync(kAllLanes, boundary[k], static_cast<unsigned>(distance));
+        }
+        LANTERN_UNROLL
+        for (int32_t k = 0; k < kRows; ++k) boundary[k] += lane() >= distance ? lower[k] : 0;
+      }
+      T of_row[kRows];
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) of_row[k] = __shfl_sync(kAllLanes, boundary[k], 31);
+      T* phases = starts + first;  // room for them until the starts are known
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) {
+        boundary[k] += lattice.boundary;
+        lattice.boundary += of_row[k];
+        end[k] = phase[k] = lattice.phase_of(boundary[k]);
+        phases[32 * k + lane()] = phase[k];
+      }
+      __syncwarp();
+      T half_row[kRows][kHalf];
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) {
+        const auto* of = reinterpret_cast<const HalfRow<T>*>(phases + 32 * k + (lane() - place));
+        *reinterpret_cast<HalfRow<T>*>(half_row[k]) = *of;
+      }
+      LANTERN_UNROLL
+      for (int32_t j = 1; j < kHalf; ++j) {
+        const auto within = j > place ? reach : 0;
+        LANTERN_UNROLL
+        for (int32_t k = 0; k < kRows; ++k) {
+          end[k] = lattice.meet(end[k], half_row[k][j], within) ? half_row[k][j] : end[k];
+        }
+      }
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) {
+        LANTERN_UNROLL
+        for (int32_t half = 0; half < 2; ++half) {
+          const bool mine = lane() / kHalf == half;
+          come = lane() == 2 * k + half ? state : come;
+          const unsigned met = __ballot_sync(kAllLanes, lattice.meet(state, phase[k], mine ? reach : 0));
+          const T gone = __shfl_sync(kAllLanes, end[k], __ffs(static_cast<int>(met)) - 1);
+          state = met != 0 ? gone : state;
+        }
+      }
+      // starts[i] becomes the phase behind boundary i.
+      if (lane() < 2 * kRows) {
+        auto* row = reinterpret_cast<HalfRow<T>*>(phases + kHalf * lane());
+        HalfRow<T> of = *row;
+        LANTERN_UNROLL
+        for (int32_t j = 0; j < kHalf; ++j) of.at[j] = come = lattice.meet(come, of.at[j], reach) ? of.at[j] : come;
+        *row = of;
+      }
+      __syncwarp();
+      LANTERN_UNROLL
+      for (int32_t k = 0; k < kRows; ++k) {
+        const int32_t i = first + 32 * k + lane();
+        boundaries[i] = boundary[k];
+        starts[i] = lattice.first_from(boundary[k], starts[i], phase[k]);
+      }
+    }
+    lattice.phase = state;
   }
   __device__ Int4 load4(const int32_t* from) const {
     const int4 four = *reinterpret_cast<const int4*>(from);
@@ -94,29 +202,42 @@ class CudaBlock {
     *reinterpret_cast<int4*>(to) = make_int4(four.at[0], four.at[1], four.at[2], four.at[3]);
   }
   __device__ void barrier() const { __syncthreads(); }
+  template <class F>
+  __device__ bool any(int32_t n, const F& f) {
+    int found = 0;
+    each(n, [&](int32_t i) { found |= f(i) ? 1 : 0; });
+    return __syncthreads_or(found) != 0;
+  }
+  __device__ void wait_for_rows() const { ptx::wait_for_earlier_kernels(); }
 
  private:
+  template <class T>
+  struct alignas(16) HalfRow {
+    T at[16];
+  };
+
   static __device__ int32_t thread() { return static_cast<int32_t>(threadIdx.x); }
   static __device__ int32_t lane() { return thread() % 32; }
   static __device__ int32_t warp() { return thread() / 32; }
 
-  __device__ int64_t* next_set() {
-    set_ ^= 1;
-    return shared_.of_warp[set_];
+  __device__ int32_t next_set() { return set_ ^= 1; }
+
+  static __device__ int32_t sum_of_lanes(int32_t value) { return __reduce_add_sync(kAllLanes, value); }
+  static __device__ int64_t sum_of_lanes(int64_t value) {
+    for (int32_t distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+    return value;
   }
 
-  // `none` is what a warp that does not exist would say. Every warp reduces the warps' results for itself.
-  template <class OfWarp>
-  __device__ int32_t reduce(int32_t value, int32_t none, const OfWarp& of_lanes) {
-    int64_t* of_warp = next_set();
-    value = of_lanes(value);
-    if (lane() == 0) of_warp[warp()] = value;
-    __syncthreads();
-    return of_lanes(lane() < kWarps ? static_cast<int32_t>(of_warp[lane()]) : none);
+  // This thread's first index of a loop over n, the loop beginning at the warp after those of the loop before.
+  __device__ int32_t next_threads(int32_t n) {
+    const int32_t i = (thread() - first_thread_) & (kBlockThreads - 1);
+    first_thread_ = (first_thread_ + n + 31) & (kBlockThreads - 32);
+    return i;
   }
 
   Shared& shared_;
   int32_t set_ = 0;
+  int32_t first_thread_ = 0;  // a multiple of 32
 };
 
 }  // namespace lantern::plan

@@ -1,22 +1,30 @@
-// What a thread block is to the plan's kernels: a set of collective operations, each of which ends when all threads of
-// the block have done their part. Kernels are written in these alone and never name a thread, so that the same source
-// runs on a GPU (cuda_block.cuh) and, one index after the other in any order, on the host (tests/plan/host_block.h).
+// What a thread block is to the plan's kernels. Kernels are written in these operations alone and never name a thread,
+// so that the same source runs on a GPU (cuda_block.cuh) and, one index after the other in any order, on the host
+// (tests/plan/host_block.h). All that counts here is the number of times that a thread waits: for memory (150 ns) and
+// for the others (20 to 40 ns).
 //
 // A Block has
 //   index()                 which block of the launch this is
-//   each(n, f)              f(i) for every i of [0, n), in no order
-//   any(n, f)               whether some f(i) is true
-//   min_of(n, none, f)      the least f(i), `none` for n = 0 and where all are larger;   max_of likewise
-//   sum_of(n, f)            the sum of f(i), int32
-//   scan(values, n)         values[i] becomes the sum of values[0 .. i]; returns the whole. int64, n <= kBlockItems
-//   first_of_warp(n, f)     the least i of [0, n), n <= 32, for which f(i) is true, or n. Every warp answers it for
-//                           itself: nobody waits, and f reads what an earlier collective has written
-//   store(to, value)        one thread writes; others see it after barrier() or the next collective
+//   each(n, f)              f(i) for every i of [0, n), in no order. Nobody waits: what f(i) writes is there for a
+//                           later f(i) of the same i, for others after the next barrier() or combine()
+//   beside(n, f)            the same for short loops: those that follow each other run beside each other, in different
+//                           warps. What they write is there for all others after the next barrier() or combine()
+//   stream(n, load, f)      f(i, load(i)) for every i of [0, n), as by each(); several loads are under way at once
+//   combine(totals)         what each() has added to a Totals: before it a thread's own share, after it everybody's
+//   sum<T>(n, f)            f(0) + ... + f(n - 1). Nobody waits
+//   scan(values, n, f)      values[i] becomes f(0) + ... + f(i), written as by each(); returns the whole.
+//                           n <= kBlockItems
+//   walk(lattice, n, cost, boundaries, starts)
+//                           lattice.pass(cost(i)) for i = 0 .. n - 1 (plan_schedule_math.h), the boundary and the start
+//                           that each leads to written where i says; they are there after the next barrier(). Both
+//                           arrays lie at 16-byte boundaries and have room for a multiple of 128. Nobody but the next
+//                           walk() may look at the lattice
 //   load4(from), store4(to, four)  four ints at a 16-byte boundary
 //   barrier()
-// Functions given to one collective must not depend on each other's writes. What stands between collectives is executed
-// by every thread alike and must not read shared memory that the next one writes, for threads run ahead of each other:
-// what all need is the result of a collective.
+//   any(n, f)               a barrier that tells whether f(i) was true for some i of [0, n)
+//   wait_for_rows()         in the second kernel: until the first has ended
+// What stands between these operations is executed by every thread alike and must not read memory that is written
+// before all have waited again, for threads run ahead of each other: what all need is the result of a collective.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +40,23 @@ namespace lantern::plan {
 
 constexpr int32_t kBlockThreads = 256;
 constexpr int32_t kBlockItems = 1024;  // of shared arrays; longer lists go through them in pieces
+
+// Sums start at 0; a maximum starts where it is without contributions. The least index for which something holds is the
+// maximum of the negative ones.
+template <int kSums, int kMaxima>
+struct Totals {
+  int32_t sums[kSums > 0 ? kSums : 1];
+  int32_t maxima[kMaxima > 0 ? kMaxima : 1];
+
+  LANTERN_BLOCK_CODE explicit Totals(int32_t nothing = 0) {
+    for (int32_t& sum : sums) sum = 0;
+    for (int32_t& most : maxima) most = nothing;
+  }
+  LANTERN_BLOCK_CODE void raise(int which, int32_t value) {
+    if (value > maxima[which]) maxima[which] = value;
+  }
+};
+constexpr int kMostTotals = 8;  // values of one Totals
 
 struct Int4 {
   int32_t at[4];

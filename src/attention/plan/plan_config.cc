@@ -62,7 +62,9 @@ Status StepPlanConfig::check() const {
   }
   if (workers < 0) return refuse(fmt::format("workers is {}, but must not be negative", workers));
   if (mla) {
-    if (mla->parts < 1) return refuse(fmt::format("mla parts is {}, but must be at least 1", mla->parts));
+    if (mla->parts < 1 || mla->parts > kMostMlaParts) {
+      return refuse(fmt::format("mla parts is {}, but must be from 1 to {}", mla->parts, kMostMlaParts));
+    }
     if (mla->fixed_overhead_blocks < 0) {
       return refuse(
           fmt::format("mla fixed_overhead_blocks is {}, but must not be negative", mla->fixed_overhead_blocks));

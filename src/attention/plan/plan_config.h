@@ -31,9 +31,11 @@ struct ContextShard {
   int32_t interleave = 1;
 };
 
+constexpr int32_t kMostMlaParts = 1024;  // a part is for a multiprocessor or two
+
 // How FlashMLA's tile scheduler is to divide requests among parts.
 struct MlaTiles {
-  int32_t parts = 0;
+  int32_t parts = 0;                  // at most kMostMlaParts
   int32_t fixed_overhead_blocks = 5;  // what starting on a request costs, in blocks of 64 keys
   int32_t topk = 0;                   // sparse: no request has more keys than that; 0: dense
 };

@@ -5,8 +5,9 @@
 //   plan_schedules   a block for each list that depends on all requests: counts and errors, two paged MQA schedules,
 //                    MLA tiles, prefill chunks
 //
-// The second is launched so that its blocks are there when the last block of the first ends; nothing is read before.
-// There is no state between steps and no counter to reset, so that a step that was abandoned cannot harm the next.
+// Each is launched so that its blocks are there when the last block of the kernel before ends, and waits for that
+// before it touches anything (plan_schedules: but the inputs, which plan_rows has waited for). There is no state
+// between steps and no counter to reset, so that a step that was abandoned cannot harm the next.
 #include <atomic>
 
 #include "attention/plan/cuda_block.cuh"
@@ -18,23 +19,42 @@
 namespace lantern::plan {
 namespace {
 
-__global__ void __launch_bounds__(kBlockThreads) plan_rows(const __grid_constant__ StepPlanParams p) {
-  ptx::let_later_kernels_start();
-  __shared__ CudaBlock::Shared block_shared;
-  CudaBlock block(block_shared);
-  RowsKernel<CudaBlock>(block, p).run();
+// Reads the parameters, once for each line of the constant cache, so that nobody waits for them one after the other.
+template <class T>
+__device__ void prefetch(const T& parameters) {
+  constexpr size_t kLineInts = 16;
+  const auto* ints = reinterpret_cast<const int32_t*>(&parameters);
+#pragma unroll
+  for (size_t i = 0; i < sizeof(T) / sizeof(int32_t); i += kLineInts) ptx::keep(ints[i]);
 }
 
-__global__ void __launch_bounds__(kBlockThreads) plan_schedules(const __grid_constant__ StepPlanParams p) {
+__global__ void __launch_bounds__(kBlockThreads, 4)
+    plan_rows(const __grid_constant__ StepPlanParams p, const __grid_constant__ PlanLaunch launch) {
+  __shared__ CudaBlock::Shared block_shared;
+  prefetch(p);
+  // The first access to a page costs twice as much as others. Nothing is read yet.
+  ptx::prefetch_l2(p.num_requests.get());
+  ptx::prefetch_l2(p.groups[0].block_table.get() + int64_t{blockIdx.x} * p.groups[0].group.block_table_stride);
+  ptx::prefetch_l2(p.query_len.get());
   ptx::wait_for_earlier_kernels();
-  __shared__ CudaBlock::Shared block_shared;
-  __shared__ SchedulesShared shared;
+  ptx::let_later_kernels_start();
   CudaBlock block(block_shared);
-  SchedulesKernel<CudaBlock>(block, shared, p).run();
+  RowsKernel<CudaBlock>(block, p, launch).run();
 }
 
-// Whether the current device's code of plan_schedules waits by itself for plan_rows. Asked once for each device.
-bool schedules_may_start_early() {
+template <class Int>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    plan_schedules(const __grid_constant__ StepPlanParams p, const __grid_constant__ PlanLaunch launch) {
+  __shared__ CudaBlock::Shared block_shared;
+  __shared__ SchedulesShared<Int> shared;
+  CudaBlock block(block_shared);
+  prefetch(p);
+  ptx::let_later_kernels_start();
+  SchedulesKernel<CudaBlock, Int>(block, shared, p, launch).run();
+}
+
+// Whether the current device's code of the plan's kernels waits by itself. Asked once for each device.
+bool kernels_may_start_early() {
   enum State : int8_t { kUnknown, kNo, kYes };
   constexpr int kMostDevices = 64;
   static std::atomic<State> known[kMostDevices];
@@ -43,7 +63,7 @@ bool schedules_may_start_early() {
   State state = known[device].load(std::memory_order_relaxed);
   if (state == kUnknown) {
     cudaFuncAttributes attributes{};
-    if (cudaFuncGetAttributes(&attributes, plan_schedules) != cudaSuccess) return false;
+    if (cudaFuncGetAttributes(&attributes, plan_rows) != cudaSuccess) return false;
     state = attributes.ptxVersion >= ptx::kOverlapPtxVersion ? kYes : kNo;
     known[device].store(state, std::memory_order_relaxed);
   }
@@ -51,19 +71,21 @@ bool schedules_may_start_early() {
 }
 
 cudaError_t launch(cudaStream_t stream, const StepPlanParams& params) {
-  const RowsGrid grid = rows_grid(params.bucket);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid.row_blocks + grid.tile_blocks));
-  config.blockDim = dim3(kBlockThreads);
-  config.stream = stream;
-  if (const cudaError_t error = cudaLaunchKernelEx(&config, plan_rows, params); error != cudaSuccess) return error;
+  const PlanLaunch plan(params);
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.gridDim = dim3(static_cast<unsigned>(schedule_blocks(params)));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.rows.row_blocks + plan.rows.tile_blocks));
+  config.blockDim = dim3(kBlockThreads);
+  config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = schedules_may_start_early() ? 1 : 0;
-  return cudaLaunchKernelEx(&config, plan_schedules, params);
+  config.numAttrs = kernels_may_start_early() ? 1 : 0;
+  if (const cudaError_t error = cudaLaunchKernelEx(&config, plan_rows, params, plan); error != cudaSuccess)
+    return error;
+  config.gridDim = dim3(static_cast<unsigned>(plan.num_lists));
+  return plan.int32_schedules ? cudaLaunchKernelEx(&config, plan_schedules<int32_t>, params, plan)
+                              : cudaLaunchKernelEx(&config, plan_schedules<int64_t>, params, plan);
 }
 
 }  // namespace
@@ -82,7 +104,8 @@ Status status_of(cudaError_t error, const char* what) {
 Status load_plan_kernels() {
   cudaFuncAttributes attributes{};
   RETURN_IF_ERROR(status_of(cudaFuncGetAttributes(&attributes, plan_rows), "load the step plan's code"));
-  return status_of(cudaFuncGetAttributes(&attributes, plan_schedules), "load the step plan's code");
+  RETURN_IF_ERROR(status_of(cudaFuncGetAttributes(&attributes, plan_schedules<int32_t>), "load the step plan's code"));
+  return status_of(cudaFuncGetAttributes(&attributes, plan_schedules<int64_t>), "load the step plan's code");
 }
 
 Status launch_plan_kernels(void* cuda_stream, const StepPlanParams& params) {

@@ -13,14 +13,33 @@ LANTERN_HOST_DEVICE constexpr int32_t min_of(int32_t a, int32_t b) { return a < 
 LANTERN_HOST_DEVICE constexpr int32_t max_of(int32_t a, int32_t b) { return a < b ? b : a; }
 LANTERN_HOST_DEVICE constexpr int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+// Division of 0 .. 2^31 - 1 by one positive number, by a multiplication: with 2^k the least power of two that is not
+// less, multiplier = ceil(2^(31 + k) / divisor) fits 32 bits and the quotient is exact (Granlund and Montgomery 1994).
+struct Divider {
+  uint32_t multiplier = uint32_t{1} << 31;
+  int32_t shift = 31;
+
+  constexpr Divider() = default;
+  constexpr explicit Divider(int32_t divisor) {
+    while ((int64_t{1} << (shift - 31)) < divisor) ++shift;
+    const uint64_t power = uint64_t{1} << shift;
+    multiplier = static_cast<uint32_t>((power + static_cast<uint64_t>(divisor) - 1) / static_cast<uint64_t>(divisor));
+  }
+  LANTERN_HOST_DEVICE constexpr int32_t quotient(int32_t value) const {
+    return static_cast<int32_t>((static_cast<uint64_t>(static_cast<uint32_t>(value)) * multiplier) >> shift);
+  }
+};
+
+LANTERN_HOST_DEVICE constexpr int32_t quotient(int32_t value, const Divider& by) { return by.quotient(value); }
+
 // Keys that the j-th of a request's query_len tokens sees, its own included.
 LANTERN_HOST_DEVICE constexpr int32_t context_len(int32_t seq_len, int32_t query_len, int32_t j) {
   return max_of(0, seq_len - query_len + 1 + j);
 }
 
-// Slot of a position whose block-table entry is `block`; -1 in the null block.
-LANTERN_HOST_DEVICE constexpr int32_t slot_of(int32_t block, int32_t position, int32_t block_size) {
-  return block == 0 ? -1 : block * block_size + position % block_size;
+// Slot of a block's entry; -1 in the null block.
+LANTERN_HOST_DEVICE constexpr int32_t slot_of(int32_t block, int32_t in_block, int32_t block_size) {
+  return block == 0 ? -1 : block * block_size + in_block;
 }
 
 // Slot in a cache that keeps one entry per window of `ratio` tokens, in blocks of block_size / ratio entries; -1 where

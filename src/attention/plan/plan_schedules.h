@@ -9,10 +9,28 @@
 
 namespace lantern::plan {
 
+// The requests as planned, or as the raw inputs have them, which is the same where no row is at fault. Raw lengths are
+// held within the limits, so that anything can be computed of them.
+struct PlanRows {
+  const StepPlanParams& p;
+  bool planned = true;
+  int32_t num_requests = 0;  // of the raw inputs, clamped to the bucket
+
+  LANTERN_HOST_DEVICE int32_t query_start(int32_t b) const { return planned ? p.query_start[b] : p.query_start_loc[b]; }
+  LANTERN_HOST_DEVICE int32_t query_len(int32_t b) const { return planned ? p.query_len[b] : raw_query_len(b); }
+  LANTERN_HOST_DEVICE int32_t seq_len(int32_t b) const {
+    return planned ? p.seq_len[b] : max_of(0, min_of(raw_seq_len(b), p.max_model_len));
+  }
+  LANTERN_HOST_DEVICE int32_t raw_query_len(int32_t b) const {
+    return b < num_requests ? p.query_start_loc[b + 1] - p.query_start_loc[b] : 0;
+  }
+  LANTERN_HOST_DEVICE int32_t raw_seq_len(int32_t b) const { return b < num_requests ? p.seq_lens[b] : 0; }
+};
+
 // Where a worker starts: a row of the view, and a split of its keys.
 struct MqaEntry {
   int64_t row;
-  int64_t split;
+  int32_t split;
 };
 
 // A schedule gives each request a number of units, units in order to the workers, and the worker's first unit a name.
@@ -20,20 +38,27 @@ struct MqaEntry {
 // Over the per-request view, a unit being an atom of rows and a split of keys.
 struct MqaSm90 {
   const StepPlanParams& p;
+  const PlanRows& rows;
 
   LANTERN_HOST_DEVICE int32_t* out() const { return p.paged_mqa_sm90.get(); }
   LANTERN_HOST_DEVICE int32_t atoms() const { return mqa_atoms(p.bucket.query_width); }
   // The public kernel counts the keys of the last column.
   LANTERN_HOST_DEVICE int32_t segments(int32_t b) const {
     const int32_t width = p.bucket.query_width;
-    const int32_t last_column =
-        p.query_len[b] >= width ? context_len(p.seq_len[b], p.query_len[b], width - 1) : p.seq_len[b];
+    const int32_t query_len = rows.query_len(b), seq_len = rows.seq_len(b);
+    const int32_t last_column = query_len >= width ? context_len(seq_len, query_len, width - 1) : seq_len;
     return ceil_div(last_column, kMqaSplitKeys);
   }
   LANTERN_HOST_DEVICE int64_t units(int32_t b) const { return int64_t{segments(b)} * atoms(); }
-  LANTERN_HOST_DEVICE int64_t start(int64_t total, int32_t s) const { return mqa_start_sm90(total, p.workers, s); }
-  LANTERN_HOST_DEVICE MqaEntry entry(int32_t b, int64_t unit) const {
-    return {int64_t{b} * atoms() + unit / segments(b), unit % segments(b)};
+  template <class Int>
+  LANTERN_HOST_DEVICE Int start(const MqaShare<Int>& share, int32_t s) const {
+    return mqa_start_sm90(share, p.workers, s);
+  }
+  template <class Int>
+  LANTERN_HOST_DEVICE MqaEntry entry(int32_t b, Int unit) const {
+    const int32_t of_atom = segments(b);
+    const Int atom = unit / of_atom;
+    return {int64_t{b} * atoms() + atom, static_cast<int32_t>(unit - atom * of_atom)};
   }
   LANTERN_HOST_DEVICE MqaEntry sentinel() const { return {int64_t{p.bucket.requests} * atoms(), 0}; }
 };
@@ -42,14 +67,19 @@ struct MqaSm90 {
 // row's share of a split.
 struct MqaSm100 {
   const StepPlanParams& p;
+  const PlanRows& rows;
 
   LANTERN_HOST_DEVICE int32_t* out() const { return p.paged_mqa_sm100.get(); }
   LANTERN_HOST_DEVICE int64_t units(int32_t b) const {
-    return int64_t{ceil_div(p.seq_len[b], kMqaSplitKeys)} * p.query_len[b];
+    return int64_t{ceil_div(rows.seq_len(b), kMqaSplitKeys)} * rows.query_len(b);
   }
-  LANTERN_HOST_DEVICE int64_t start(int64_t total, int32_t s) const { return mqa_start_sm100(total, p.workers, s); }
-  LANTERN_HOST_DEVICE MqaEntry entry(int32_t b, int64_t unit) const {
-    return {p.query_start[b], unit / p.query_len[b]};
+  template <class Int>
+  LANTERN_HOST_DEVICE Int start(const MqaShare<Int>& share, int32_t s) const {
+    return mqa_start_sm100(share, s);
+  }
+  template <class Int>
+  LANTERN_HOST_DEVICE MqaEntry entry(int32_t b, Int unit) const {
+    return {rows.query_start(b), static_cast<int32_t>(unit / rows.query_len(b))};
   }
   LANTERN_HOST_DEVICE MqaEntry sentinel() const { return {p.bucket.tokens, 0}; }
 };
@@ -57,7 +87,7 @@ struct MqaSm100 {
 template <class Schedule>
 LANTERN_HOST_DEVICE void write_mqa_entry(const Schedule& schedule, int32_t worker, const MqaEntry& entry) {
   schedule.out()[2 * int64_t{worker}] = static_cast<int32_t>(entry.row);
-  schedule.out()[2 * int64_t{worker} + 1] = static_cast<int32_t>(entry.split);
+  schedule.out()[2 * int64_t{worker} + 1] = entry.split;
 }
 
 // Prefills of the requests [first, requests) in chunks that fit both budgets; no prefill stands before `first`. Writes

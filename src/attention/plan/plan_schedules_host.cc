@@ -12,10 +12,11 @@ template <class Schedule>
 void write_schedule(const StepPlanParams& p, const Schedule& schedule) {
   int64_t total = 0;
   for (int32_t b = 0; b < p.bucket.requests; ++b) total += schedule.units(b);
+  const MqaShare<int64_t> share(total, p.workers);
   int32_t b = 0;
   int64_t before = 0;  // units of requests before b
   for (int32_t s = 0; s <= p.workers; ++s) {
-    const int64_t start = schedule.start(total, s);
+    const int64_t start = schedule.start(share, s);
     while (b < p.bucket.requests && before + schedule.units(b) <= start) before += schedule.units(b++);
     write_mqa_entry(schedule, s, b < p.bucket.requests ? schedule.entry(b, start - before) : schedule.sentinel());
   }
@@ -24,8 +25,9 @@ void write_schedule(const StepPlanParams& p, const Schedule& schedule) {
 }  // namespace
 
 void plan_schedules(const StepPlanParams& p) {
-  if (p.paged_mqa_sm90) write_schedule(p, MqaSm90{p});
-  if (p.paged_mqa_sm100) write_schedule(p, MqaSm100{p});
+  const PlanRows rows{p};
+  if (p.paged_mqa_sm90) write_schedule(p, MqaSm90{p, rows});
+  if (p.paged_mqa_sm100) write_schedule(p, MqaSm100{p, rows});
   if (p.mla_tiles && p.mla_num_splits) {
     mla_tiles(
         std::clamp(p.num_requests[0], 0, p.bucket.requests), p.bucket.requests, p.mla.parts,

@@ -1,5 +1,7 @@
-// The second kernel of a plan: what depends on all requests together. One block for each wanted list; each starts from
-// the planned rows of the first kernel, so that the blocks run beside each other.
+// The second kernel of a plan: what depends on all requests together. One block for each wanted list, so that they run
+// beside each other. And beside the first kernel: a list is made from the raw inputs while the first kernel judges
+// them. When that has ended and every row stands, the list is right as it is; otherwise it is made again, of what
+// stands.
 //
 // Counts and errors are sums and a compaction; the paged MQA schedules are a prefix sum over requests and a binary
 // search for each worker. FlashMLA's tile scheduler is a greedy walk (plan_schedule_math.h) which is not sequential at
@@ -13,11 +15,11 @@
 //
 //     phase' = (c - phase) mod g <= overhead ? c mod g : phase
 //
-// Such steps do not combine into anything small, but a step that takes effect forgets the past. So for every boundary
-// the phase at the end of its group of kGroup boundaries is computed for the case that the lattice goes through it, by
-// all threads at once; then one pass over the groups finds in each the first boundary that the incoming phase meets, by
-// one vote of a warp. What remains are prefix sums: how many parts start within each request.
+// That is Lattice::pass(); CudaBlock::walk() says how a warp does many at once. What remains are prefix sums: how many
+// parts start within each request.
 #pragma once
+
+#include <type_traits>
 
 #include "attention/plan/plan_block.h"
 #include "attention/plan/plan_rows_kernel.h"
@@ -25,148 +27,173 @@
 
 namespace lantern::plan {
 
-enum class PlanList { kSummary, kMqaSm90, kMqaSm100, kMlaTiles, kPrefillChunks, kNumLists };
-
-LANTERN_HOST_DEVICE inline bool is_wanted(const StepPlanParams& p, PlanList list) {
-  switch (list) {
-    case PlanList::kSummary: return true;
-    case PlanList::kMqaSm90: return static_cast<bool>(p.paged_mqa_sm90);
-    case PlanList::kMqaSm100: return static_cast<bool>(p.paged_mqa_sm100);
-    case PlanList::kMlaTiles: return p.mla_tiles && p.mla_num_splits;
-    case PlanList::kPrefillChunks: return static_cast<bool>(p.prefill_chunks);
-    case PlanList::kNumLists: break;
-  }
-  return false;
-}
-// The list of block `index`, kNumLists when there is no such block.
-LANTERN_HOST_DEVICE inline PlanList list_of_block(const StepPlanParams& p, int32_t index) {
-  for (int32_t i = 0; i < static_cast<int32_t>(PlanList::kNumLists); ++i) {
-    const auto list = static_cast<PlanList>(i);
-    if (is_wanted(p, list) && index-- == 0) return list;
-  }
-  return PlanList::kNumLists;
-}
-LANTERN_HOST_DEVICE inline int32_t schedule_blocks(const StepPlanParams& p) {
-  int32_t count = 0;
-  while (list_of_block(p, count) != PlanList::kNumLists) ++count;
-  return count;
-}
-
+// Int: int32_t where launch.int32_schedules, else int64_t.
+template <class Int>
 struct SchedulesShared {
-  int64_t sums[kBlockItems];
-  int64_t boundary[kBlockItems];  // P of the requests' ends
-  int64_t phase[kBlockItems];     // of each boundary
-  int64_t leaves[kBlockItems];    // phase at the end of the group if the lattice goes through the boundary
-  int64_t enters[kBlockItems];    // by group: phase before its first boundary. Later: see mla_piece
+  alignas(16) Int sums[kBlockItems];
+  Int boundaries[kBlockItems];          // P of the requests' ends; in the summary, faults
+  Int starts[kBlockItems];              // the first part's that starts there or later
+  Int counts[kBlockItems];              // see mla_piece
+  int32_t part_request[kMostMlaParts];  // where each part starts
+  int32_t part_block[kMostMlaParts];
 };
 
-template <class Block>
+template <class Block, class Int>
 class SchedulesKernel {
  public:
-  LANTERN_BLOCK_CODE SchedulesKernel(Block& block, SchedulesShared& shared, const StepPlanParams& p)
-      : block_(block), shared_(shared), p_(p), batch_(batch_counts(p)) {}
+  // Reads inputs of the plan only.
+  LANTERN_BLOCK_CODE SchedulesKernel(Block& block, SchedulesShared<Int>& shared, const StepPlanParams& p,
+                                     const PlanLaunch& launch)
+      : block_(block),
+        shared_(shared),
+        p_(p),
+        launch_(launch),
+        list_(launch.lists[block.index()]),
+        batch_(batch_counts(p)),
+        rows_{p, false, batch_.requests} {}
 
   LANTERN_BLOCK_CODE void run() {
-    switch (list_of_block(p_, block_.index())) {
-      case PlanList::kSummary:
-        counts();
-        errors();
-        break;
-      case PlanList::kMqaSm90: mqa(MqaSm90{p_}); break;
-      case PlanList::kMqaSm100: mqa(MqaSm100{p_}); break;
-      case PlanList::kMlaTiles: mla(); break;
-      case PlanList::kPrefillChunks: prefill_chunks(); break;
-      case PlanList::kNumLists: break;
+    // Chunks lie in memory that the first kernel fills. MLA tiles are made of lengths alone.
+    const bool early = list_ == PlanList::kMlaTiles || (list_ != PlanList::kPrefillChunks && raw_rows_are_plausible());
+    LANTERN_NO_UNROLL
+    for (int32_t pass = early ? 0 : 1; pass < 2; ++pass) {
+      rows_.planned = pass == 1;
+      if (pass == 1 && !early) block_.wait_for_rows();
+      if (write_list() || pass == 1) return;
     }
   }
 
  private:
-  static constexpr int32_t kGroup = 16;
+  static constexpr bool kIsInt32 = sizeof(Int) == sizeof(int32_t);
 
-  LANTERN_BLOCK_CODE bool is_standing(int32_t b) const { return p_.query_len[b] > 0 || p_.seq_len[b] > 0; }
-  LANTERN_BLOCK_CODE bool is_prefill(int32_t b) const { return is_standing(b) && p_.prefilling[b] != 0; }
-  LANTERN_BLOCK_CODE int32_t first_prefill() {
-    return block_.min_of(batch_.requests, batch_.requests,
-                         [&](int32_t b) { return is_prefill(b) ? b : batch_.requests; });
+  // Whether the list is right. Where it is made of planned rows, it is.
+  LANTERN_BLOCK_CODE bool write_list() {
+    switch (list_) {
+      case PlanList::kSummary: summary(); break;
+      case PlanList::kMqaSm90: mqa(MqaSm90{p_, rows_}); break;
+      case PlanList::kMqaSm100: mqa(MqaSm100{p_, rows_}); break;
+      case PlanList::kMlaTiles: return mla();
+      case PlanList::kPrefillChunks: prefill_chunks(); break;
+      case PlanList::kNumLists: break;
+    }
+    return rows_stand();
   }
 
-  LANTERN_BLOCK_CODE void counts() {
-    const int32_t prefills = block_.sum_of(batch_.requests, [&](int32_t b) { return is_prefill(b) ? 1 : 0; });
-    const int32_t standing = block_.sum_of(batch_.requests, [&](int32_t b) { return is_standing(b) ? 1 : 0; });
-    const int32_t prefill_tokens =
-        block_.sum_of(batch_.requests, [&](int32_t b) { return is_prefill(b) ? p_.query_len[b] : 0; });
-    const int32_t tokens = block_.sum_of(batch_.requests, [&](int32_t b) { return p_.query_len[b]; });
-    const int32_t first = first_prefill();
-    const bool pad = batch_.usable && block_.any(batch_.requests, [&](int32_t b) {
-      return p_.prefilling[b] == 0 && p_.query_len[b] != p_.bucket.query_width;
+  // Whether lists can be made of the raw rows without leaving their memory: the token ranges lie one after the other,
+  // and no length is beyond what schedules_fit_int32() counts on.
+  LANTERN_BLOCK_CODE bool raw_rows_are_plausible() {
+    Totals<0, 1> bad;
+    block_.each(batch_.requests, [&](int32_t b) {
+      const int32_t start = p_.query_start_loc[b], end = p_.query_start_loc[b + 1], seq_len = p_.seq_lens[b];
+      if (start < 0 || end < start || end > batch_.tokens || seq_len < end - start || seq_len > p_.max_model_len) {
+        bad.raise(0, 1);
+      }
     });
-    block_.each(1, [&](int32_t) {
-      p_.counts[kNumDecodes] = standing - prefills;
-      p_.counts[kNumPrefills] = prefills;
-      p_.counts[kNumDecodeTokens] = tokens - prefill_tokens;
-      p_.counts[kNumPrefillTokens] = prefill_tokens;
+    block_.combine(bad);
+    return launch_.usable && bad.maxima[0] == 0;
+  }
+  // A barrier that tells whether the rows that the list was made of are those that stand.
+  LANTERN_BLOCK_CODE bool rows_stand() {
+    if (rows_.planned) {
+      block_.barrier();
+      return true;
+    }
+    block_.wait_for_rows();
+    return !block_.any(p_.bucket.requests, [&](int32_t b) {
+      bool stands = p_.seq_len[b] == rows_.raw_seq_len(b);
+      if (list_ != PlanList::kMlaTiles) stands = stands && p_.query_len[b] == rows_.raw_query_len(b);
+      return !stands || (list_ == PlanList::kSummary && fault_code(b) != 0);
+    });
+  }
+
+  LANTERN_BLOCK_CODE void summary() {
+    enum { kStanding, kPrefills, kTokens, kPrefillTokens, kFaults, kNumSums };
+    enum { kFirstPrefill, kPad, kNumMaxima };
+    Totals<kNumSums, kNumMaxima> all;
+    all.maxima[kFirstPrefill] = -batch_.requests;
+    block_.each(p_.bucket.requests, [&](int32_t b) {
+      if (rows_.planned && fault_code(b) != 0) ++all.sums[kFaults];
+      if (b >= batch_.requests) return;
+      const int32_t query_len = rows_.query_len(b);
+      const bool standing = query_len > 0 || rows_.seq_len(b) > 0;
+      const bool prefilling = p_.prefilling[b] != 0;
+      all.sums[kTokens] += query_len;
+      if (standing) ++all.sums[kStanding];
+      if (standing && prefilling) {
+        ++all.sums[kPrefills];
+        all.sums[kPrefillTokens] += query_len;
+        all.raise(kFirstPrefill, -b);
+      }
+      if (launch_.usable && !prefilling && query_len != p_.bucket.query_width) all.raise(kPad, 1);
+    });
+    block_.combine(all);
+    errors(all.sums[kFaults]);
+    block_.beside(1, [&](int32_t) {
+      const int32_t first = -all.maxima[kFirstPrefill];
+      p_.counts[kNumDecodes] = all.sums[kStanding] - all.sums[kPrefills];
+      p_.counts[kNumPrefills] = all.sums[kPrefills];
+      p_.counts[kNumDecodeTokens] = all.sums[kTokens] - all.sums[kPrefillTokens];
+      p_.counts[kNumPrefillTokens] = all.sums[kPrefillTokens];
       p_.counts[kPrefillRequestBegin] = first;
-      p_.counts[kPrefillTokenBegin] = first < batch_.requests ? p_.query_start[first] : batch_.tokens;
-      p_.counts[kRequiresPadding] = pad ? 1 : 0;
+      p_.counts[kPrefillTokenBegin] = first < batch_.requests ? rows_.query_start(first) : batch_.tokens;
+      p_.counts[kRequiresPadding] = all.maxima[kPad];
       if (!p_.prefill_chunks) p_.counts[kNumPrefillChunks] = 0;
     });
   }
 
-  LANTERN_BLOCK_CODE void write_error(int32_t index, int32_t request, PlanFault fault) {
-    block_.each(1, [&](int32_t) {
-      p_.errors[2 * int64_t{index}] = request;
-      p_.errors[2 * int64_t{index} + 1] = static_cast<int32_t>(fault);
-    });
+  // Where the first kernel leaves a request's fault: in the place of an error, whose other half is nobody's until then.
+  LANTERN_BLOCK_CODE int32_t fault_code(int32_t b) const { return p_.errors[2 * (int64_t{b} + kMostBatchErrors) + 1]; }
+  LANTERN_BLOCK_CODE void put_error(int64_t index, int32_t request, int32_t code) const {
+    p_.errors[2 * index] = request;
+    p_.errors[2 * index + 1] = code;
   }
 
   // Faults of the batch first, at most kMostBatchErrors, then those of requests, moved forward from where the first
   // kernel left them. A piece is read whole before any of it is written, and nothing is written beyond what is read.
-  LANTERN_BLOCK_CODE void errors() {
+  // Without faults there is nothing to move, and before the rows are planned nobody but the first kernel says so.
+  LANTERN_BLOCK_CODE void errors(int32_t row_faults) {
     int32_t count = 0;
-    if (p_.num_requests[0] != batch_.requests) write_error(count++, -1, PlanFault::kNumRequests);
-    if (p_.num_tokens[0] != batch_.tokens) write_error(count++, -1, PlanFault::kNumTokens);
-    if (!batch_.usable) write_error(count++, -1, PlanFault::kCompressRatio);
-    if (batch_.usable && batch_.requests == 0) {  // no row is there to be at fault
+    const auto batch_error = [&](PlanFault fault) {
+      block_.beside(1, [&](int32_t) { put_error(count, -1, static_cast<int32_t>(fault)); });
+      ++count;
+    };
+    if (!batch_.requests_fit) batch_error(PlanFault::kNumRequests);
+    if (!batch_.tokens_fit) batch_error(PlanFault::kNumTokens);
+    if (!launch_.usable) batch_error(PlanFault::kCompressRatio);
+    if (launch_.usable && batch_.requests == 0) {  // no row is there to be at fault
       if (p_.query_start_loc[0] != 0) {
-        write_error(count++, -1, PlanFault::kQueryStart);
+        batch_error(PlanFault::kQueryStart);
       } else if (batch_.tokens != 0) {
-        write_error(count++, -1, PlanFault::kQueryEnd);
+        batch_error(PlanFault::kQueryEnd);
       }
     }
-    for (int32_t first = 0; first < p_.bucket.requests; first += kBlockItems) {
+    LANTERN_NO_UNROLL
+    for (int32_t first = 0; row_faults > 0 && first < p_.bucket.requests; first += kBlockItems) {
       const int32_t n = min_of(kBlockItems, p_.bucket.requests - first);
+      block_.each(n, [&](int32_t i) { shared_.boundaries[i] = fault_code(first + i); });
+      block_.barrier();
+      const auto found = static_cast<int32_t>(
+          block_.scan(shared_.sums, n, [&](int32_t i) { return Int{shared_.boundaries[i] != 0}; }));
       block_.each(n, [&](int32_t i) {
-        const int32_t code = p_.errors[2 * (int64_t{first} + i + kMostBatchErrors) + 1];
-        shared_.phase[i] = code;
-        shared_.sums[i] = code != 0 ? 1 : 0;
+        if (shared_.boundaries[i] == 0) return;
+        put_error(count + shared_.sums[i] - 1, first + i, static_cast<int32_t>(shared_.boundaries[i]));
       });
-      const auto found = static_cast<int32_t>(block_.scan(shared_.sums, n));
-      block_.each(n, [&](int32_t i) {
-        if (shared_.phase[i] == 0) return;
-        const int64_t at = count + shared_.sums[i] - 1;
-        p_.errors[2 * at] = first + i;
-        p_.errors[2 * at + 1] = static_cast<int32_t>(shared_.phase[i]);
-      });
+      block_.barrier();
       count += found;
     }
     block_.each(p_.bucket.requests + kMostBatchErrors - count, [&](int32_t i) {
-      p_.errors[2 * (int64_t{count} + i)] = -1;
-      p_.errors[2 * (int64_t{count} + i) + 1] = static_cast<int32_t>(PlanFault::kNone);
+      const int64_t index = int64_t{count} + i;
+      p_.errors[2 * index] = -1;
+      if (rows_.planned || index < kMostBatchErrors) p_.errors[2 * index + 1] = static_cast<int32_t>(PlanFault::kNone);
     });
-    block_.store(&p_.counts[kNumErrors], count);
-  }
-
-  // Fills shared_.sums with the running sums of a piece of requests and returns their total.
-  template <class Weight>
-  LANTERN_BLOCK_CODE int64_t scan_piece(int32_t first, int32_t n, const Weight& weight) {
-    block_.each(n, [&](int32_t i) { shared_.sums[i] = weight(first + i); });
-    return block_.scan(shared_.sums, n);
+    block_.beside(1, [&](int32_t) { p_.counts[kNumErrors] = count; });
   }
 
   // Least i of [0, n) with sum(i) > value; n when there is none.
   template <class Sum>
-  LANTERN_BLOCK_CODE static int32_t first_above(int64_t value, int32_t n, const Sum& sum) {
+  LANTERN_BLOCK_CODE static int32_t first_above(Int value, int32_t n, const Sum& sum) {
     int32_t low = 0, high = n;
+    LANTERN_NO_UNROLL
     while (low < high) {
       const int32_t middle = (low + high) / 2;
       if (sum(middle) > value) {
@@ -178,140 +205,128 @@ class SchedulesKernel {
     return low;
   }
 
+  // Of all requests' weights.
+  template <class Weight>
+  LANTERN_BLOCK_CODE Int total_of(int32_t requests, const Weight& weight) {
+    Int total = 0;
+    LANTERN_NO_UNROLL
+    for (int32_t first = 0; first < requests; first += kBlockItems) {
+      total += scan_piece(first, min_of(kBlockItems, requests - first), weight);
+    }
+    return total;
+  }
+  // Leaves the running sums of a piece of requests in shared_.sums and returns their total.
+  template <class Weight>
+  LANTERN_BLOCK_CODE Int scan_piece(int32_t first, int32_t n, const Weight& weight) {
+    return block_.scan(shared_.sums, n, [&](int32_t i) { return static_cast<Int>(weight(first + i)); });
+  }
+
   template <class Schedule>
   LANTERN_BLOCK_CODE void mqa(const Schedule& schedule) {
     const int32_t requests = p_.bucket.requests;
     const auto units = [&](int32_t b) { return schedule.units(b); };
-    int64_t total = 0;
-    for (int32_t first = 0; first < requests; first += kBlockItems) {
-      total += scan_piece(first, min_of(kBlockItems, requests - first), units);
-    }
-    int64_t before = 0;  // units of earlier pieces
+    const Int total = total_of(requests, units);
+    const MqaShare<Int> share(total, p_.workers);
+    Int before = 0;  // units of earlier pieces
+    LANTERN_NO_UNROLL
     for (int32_t first = 0; first < requests; first += kBlockItems) {
       const int32_t n = min_of(kBlockItems, requests - first);
-      const int64_t here = requests <= kBlockItems ? total : scan_piece(first, n, units);
+      const Int here = requests <= kBlockItems ? total : scan_piece(first, n, units);
+      block_.barrier();
       block_.each(p_.workers + 1, [&](int32_t s) {
-        const int64_t start = schedule.start(total, s) - before;
+        const Int start = schedule.start(share, s) - before;
         if (start < 0 || start >= here) return;
         const int32_t i = first_above(start, n, [&](int32_t at) { return shared_.sums[at]; });
         write_mqa_entry(schedule, s, schedule.entry(first + i, start - (i > 0 ? shared_.sums[i - 1] : 0)));
       });
+      block_.barrier();
       before += here;
     }
     block_.each(p_.workers + 1, [&](int32_t s) {
-      if (schedule.start(total, s) >= total) write_mqa_entry(schedule, s, schedule.sentinel());
+      if (schedule.start(share, s) >= total) write_mqa_entry(schedule, s, schedule.sentinel());
     });
   }
 
   // Where the walk over the line of requests stands between two pieces of them.
   struct Walk {
-    int64_t payload = 0;   // of a part
-    int64_t step = 0;      // g
-    int64_t boundary = 0;  // of the first request that is still to come
-    int64_t start = 0;     // the first part's that starts there or later
-    int64_t parts = 0;     // that start before it
-    int64_t shared = 0;    // requests before it in whose midst a part starts right after their boundary was passed
+    Lattice<Int> lattice;
+    Int boundary = 0;  // of the first request that is still to come
+    Int start = 0;     // the first part's that starts there or later
+    Int parts = 0;     // that start before it
+    Int shared = 0;    // requests before it in whose midst a part starts right after their boundary was passed
   };
 
-  LANTERN_BLOCK_CODE int64_t overhead() const { return p_.mla.fixed_overhead_blocks; }
-  LANTERN_BLOCK_CODE int32_t keys_of(int32_t b) const { return mla_keys(p_.seq_len[b], p_.mla.topk); }
-  LANTERN_BLOCK_CODE int64_t cost_of(int32_t b) const { return mla_blocks(keys_of(b)) + overhead(); }
+  LANTERN_BLOCK_CODE Int overhead() const { return p_.mla.fixed_overhead_blocks; }
+  LANTERN_BLOCK_CODE int32_t keys_of(int32_t b) const { return mla_keys(rows_.seq_len(b), p_.mla.topk); }
+  LANTERN_BLOCK_CODE Int cost_of(int32_t b) const { return mla_blocks(keys_of(b)) + overhead(); }
   LANTERN_BLOCK_CODE int32_t* tile(int64_t part) const { return p_.mla_tiles.get() + part * kMlaTileInts; }
 
-  // value mod step for a value of (-step, step).
-  LANTERN_BLOCK_CODE static int64_t wrap(int64_t value, int64_t step) { return value < 0 ? value + step : value; }
-  LANTERN_BLOCK_CODE bool meets(int64_t phase, int64_t boundary_phase, int64_t step) const {
-    return wrap(boundary_phase - phase, step) <= overhead();
-  }
-
-  LANTERN_BLOCK_CODE void mla() {
-    const int32_t requests = batch_.requests;
-    const auto cost = [&](int32_t b) { return cost_of(b); };
-    int64_t total = 0;
-    for (int32_t first = 0; first < requests; first += kBlockItems) {
-      total += scan_piece(first, min_of(kBlockItems, requests - first), cost);
+  LANTERN_BLOCK_CODE auto by_parts() const {
+    if constexpr (kIsInt32) {
+      return launch_.mla_parts;
+    } else {
+      return Int{p_.mla.parts};
     }
-    Walk walk;
-    walk.step = total / p_.mla.parts + (total % p_.mla.parts != 0 ? 1 : 0);
-    walk.payload = walk.step + overhead();
-    block_.store(&p_.mla_num_splits[0], 0);
+  }
+  LANTERN_BLOCK_CODE bool mla() {
+    const int32_t requests = batch_.requests;
+    const Int total = block_.template sum<Int>(requests, [&](int32_t b) { return cost_of(b); });
+    const Int step = total > 0 ? quotient(static_cast<Int>(total + p_.mla.parts - 1), by_parts()) : 1;
+    Walk walk{Lattice<Int>(step, overhead())};
+    LANTERN_NO_UNROLL
     for (int32_t first = 0; first < requests; first += kBlockItems) {
-      const int32_t n = min_of(kBlockItems, requests - first);
-      const int64_t length = requests <= kBlockItems ? total : scan_piece(first, n, cost);
-      mla_piece(walk, first, n, length);
+      if (first > 0) block_.barrier();
+      mla_piece(walk, first, min_of(kBlockItems, requests - first));
     }
     const auto splits = static_cast<int32_t>(walk.parts + walk.shared);
-    block_.each(p_.bucket.requests - requests, [&](int32_t i) { p_.mla_num_splits[requests + i + 1] = splits; });
-    finish_tiles(static_cast<int32_t>(walk.parts));
+    block_.beside(1, [&](int32_t) { p_.mla_num_splits[0] = 0; });
+    block_.beside(p_.bucket.requests - requests, [&](int32_t i) { p_.mla_num_splits[requests + i + 1] = splits; });
+    // Asked here, where a barrier is due in any case and the first kernel has most likely ended.
+    const bool stand = rows_stand();
+    if (stand) finish_tiles(static_cast<int32_t>(walk.parts));
+    return stand;
   }
 
-  // Requests [first, first + n), the running sums of whose costs are in shared_.sums: num_splits, and of each part that
-  // starts within them request, block and split.
-  LANTERN_BLOCK_CODE void mla_piece(Walk& walk, int32_t first, int32_t n, int64_t length) {
-    const int64_t step = walk.step;
-    block_.each(n, [&](int32_t i) {
-      shared_.boundary[i] = walk.boundary + shared_.sums[i];
-      shared_.phase[i] = shared_.boundary[i] % step;
-    });
-    const auto follow = [&](int64_t phase, int32_t begin, int32_t end) {
-      for (int32_t i = begin; i < end; ++i) {
-        if (meets(phase, shared_.phase[i], step)) phase = shared_.phase[i];
-      }
-      return phase;
-    };
-    block_.each(n, [&](int32_t i) {
-      shared_.leaves[i] = follow(shared_.phase[i], i + 1, min_of(n, i / kGroup * kGroup + kGroup));
-    });
-    int64_t phase = walk.start % step;
-    for (int32_t begin = 0; begin < n; begin += kGroup) {
-      block_.store(&shared_.enters[begin / kGroup], phase);
-      const int32_t in_group = min_of(kGroup, n - begin);
-      const int32_t i =
-          block_.first_of_warp(in_group, [&](int32_t at) { return meets(phase, shared_.phase[begin + at], step); });
-      if (i < in_group) phase = shared_.leaves[begin + i];
-    }
+  // Requests [first, first + n): num_splits, and of each part that starts within them request, block and split.
+  LANTERN_BLOCK_CODE void mla_piece(Walk& walk, int32_t first, int32_t n) {
+    const Int step = walk.lattice.step;
+    const Int *boundaries = shared_.boundaries, *starts = shared_.starts;
+    block_.walk(walk.lattice, n, [&](int32_t i) { return cost_of(first + i); }, shared_.boundaries, shared_.starts);
     block_.barrier();
-
-    // starts[i]: the first part's that starts at boundary i or later.
-    int64_t* starts = shared_.leaves;
-    block_.each(n, [&](int32_t i) {
-      const int64_t after = follow(shared_.enters[i / kGroup], i / kGroup * kGroup, i + 1);
-      starts[i] = shared_.boundary[i] + wrap(after - shared_.phase[i], step);
-    });
-    const int64_t first_boundary = walk.boundary, first_start = walk.start;
-    const auto begin_of = [&](int32_t i) { return i == 0 ? first_boundary : shared_.boundary[i - 1]; };
+    const Int first_boundary = walk.boundary, first_start = walk.start;
+    const auto begin_of = [&](int32_t i) { return i == 0 ? first_boundary : boundaries[i - 1]; };
     const auto start_of = [&](int32_t i) { return i == 0 ? first_start : starts[i - 1]; };
     // In one word, so that one scan does: parts that start within a request, and (upper half) whether the part before
     // them has taken its beginning.
-    int64_t* counts = shared_.enters;
-    block_.each(n, [&](int32_t i) {
-      const int64_t room = shared_.boundary[i] - overhead() - start_of(i);
-      const int64_t parts = room > 0 ? (room + step - 1) / step : 0;
-      const int64_t begun = start_of(i) > begin_of(i) ? 1 : 0;
-      counts[i] = parts + (begun << 32);
+    constexpr int kHalf = 4 * sizeof(Int);
+    const auto low_half = [](Int word) { return word & ((Int{1} << kHalf) - 1); };
+    Int* counts = shared_.counts;
+    const Int in_piece = block_.scan(counts, n, [&](int32_t i) {
+      const Int room = boundaries[i] - overhead() - start_of(i);
+      const Int parts = room > 0 ? quotient(static_cast<Int>(room + step - 1), walk.lattice.by_step) : 0;
+      const Int begun = start_of(i) > begin_of(i) ? 1 : 0;
+      return parts + (begun << kHalf);
     });
-    const int64_t in_piece = block_.scan(counts, n);
-    const auto parts_before = [&](int32_t i) { return walk.parts + (i == 0 ? 0 : low_half(counts[i - 1])); };
+    block_.barrier();
+    // Seldom more than two in a request, unless there are few requests.
     block_.each(n, [&](int32_t i) {
-      const int64_t parts = walk.parts + low_half(counts[i]);
-      const int64_t begun = walk.shared + (counts[i] >> 32);
-      p_.mla_num_splits[first + i + 1] = static_cast<int32_t>(parts + begun);
-    });
-    block_.each(static_cast<int32_t>(low_half(in_piece)), [&](int32_t at) {
-      const int32_t i = first_above(at, n, [&](int32_t j) { return low_half(counts[j]); });
-      const int64_t part = walk.parts + at;
-      const int64_t nth = part - parts_before(i);
-      const int64_t begun = start_of(i) > begin_of(i) ? 1 : 0;
-      tile(part)[0] = first + i;
-      tile(part)[2] = static_cast<int32_t>(start_of(i) + nth * step - begin_of(i));
-      tile(part)[4] = static_cast<int32_t>(nth + begun);
+      const Int before = i == 0 ? 0 : counts[i - 1];
+      const Int parts = low_half(counts[i]) - low_half(before), begun = (counts[i] >> kHalf) - (before >> kHalf);
+      p_.mla_num_splits[first + i + 1] =
+          static_cast<int32_t>(walk.parts + low_half(counts[i]) + walk.shared + (counts[i] >> kHalf));
+      Int part = walk.parts + low_half(before), block = start_of(i) - begin_of(i);
+      LANTERN_NO_UNROLL
+      for (Int nth = 0; nth < parts; ++nth, ++part, block += step) {
+        shared_.part_request[part] = first + i;
+        shared_.part_block[part] = static_cast<int32_t>(block);
+        tile(part)[4] = static_cast<int32_t>(nth + begun);
+      }
     });
     walk.parts += low_half(in_piece);
-    walk.shared += in_piece >> 32;
-    walk.boundary += length;
-    walk.start = walk.boundary + wrap(phase - walk.boundary % step, step);
+    walk.shared += in_piece >> kHalf;
+    walk.boundary = boundaries[n - 1];
+    walk.start = starts[n - 1];
   }
-  LANTERN_BLOCK_CODE static int64_t low_half(int64_t word) { return word & 0xffffffff; }
 
   // A part ends where the next one starts; unused parts say that there is no work.
   LANTERN_BLOCK_CODE void finish_tiles(int32_t used) {
@@ -324,14 +339,17 @@ class SchedulesKernel {
         t[2] = t[3] = t[4] = t[5] = t[6] = 0;
         return;
       }
-      const int32_t next_request = part + 1 < used ? tile(part + 1)[0] : batch_.requests;
-      const int32_t next_block = part + 1 < used ? tile(part + 1)[2] : 0;
+      const int32_t request = shared_.part_request[part], block = shared_.part_block[part];
+      const int32_t next_request = part + 1 < used ? shared_.part_request[part + 1] : batch_.requests;
+      const int32_t next_block = part + 1 < used ? shared_.part_block[part + 1] : 0;
       const int32_t last = next_block > 0 ? next_request : next_request - 1;
       const int32_t last_keys = keys_of(last);
-      int32_t first_is_split = t[2] > 0 ? 1 : 0;
+      int32_t first_is_split = block > 0 ? 1 : 0;
       int32_t last_is_split = next_block > 0 ? 1 : 0;
-      if (t[0] == last) first_is_split = last_is_split = first_is_split | last_is_split;
+      if (request == last) first_is_split = last_is_split = first_is_split | last_is_split;
+      t[0] = request;
       t[1] = last;
+      t[2] = block;
       t[3] = next_block > 0 ? next_block : (last_keys == 0 ? 0 : mla_blocks(last_keys));
       t[5] = first_is_split;
       t[6] = last_is_split;
@@ -340,14 +358,23 @@ class SchedulesKernel {
 
   // The rule is greedy over prefilling requests, few of which are in a batch; decodes are skipped by all threads.
   LANTERN_BLOCK_CODE void prefill_chunks() {
-    const int32_t first = first_prefill();
-    block_.each(1, [&](int32_t) { p_.counts[kNumPrefillChunks] = write_prefill_chunks(p_, first, batch_.requests); });
+    Totals<0, 1> first(-batch_.requests);
+    block_.each(batch_.requests, [&](int32_t b) {
+      if (p_.prefilling[b] != 0 && (p_.query_len[b] > 0 || p_.seq_len[b] > 0)) first.raise(0, -b);
+    });
+    block_.combine(first);
+    block_.beside(1, [&](int32_t) {
+      p_.counts[kNumPrefillChunks] = write_prefill_chunks(p_, -first.maxima[0], batch_.requests);
+    });
   }
 
   Block& block_;
-  SchedulesShared& shared_;
+  SchedulesShared<Int>& shared_;
   const StepPlanParams& p_;
+  const PlanLaunch& launch_;
+  const PlanList list_;
   const BatchCounts batch_;
+  PlanRows rows_;
 };
 
 }  // namespace lantern::plan

@@ -52,7 +52,12 @@ void plan_drafts(const StepPlanParams& p) {
   if (!p.accepted || !p.draft_query_start_loc) return;
   const int32_t requests = std::clamp(p.num_requests[0], 0, p.bucket.requests);
   for (int32_t b = 0; b <= p.bucket.requests; ++b) p.draft_query_start_loc[b] = std::min(b, requests);
-  for (int32_t b = 0; b < p.bucket.requests; ++b) write_drafts(p, b, row_of(p, b));
+  for (int32_t b = 0; b < p.bucket.requests; ++b) {
+    const PlannedRow row = row_of(p, b);
+    const int32_t rejected = row.query_len > 0 ? rejected_drafts(row, p.prefilling[b] != 0, p.accepted[b]) : 0;
+    p.draft_token_indices[b] = draft_token_index(row, rejected);
+    for (int32_t step = 1; step <= p.draft_steps; ++step) write_draft(p, b, row, rejected, step);
+  }
 }
 
 }  // namespace lantern::plan

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "attention/plan/plan_config.h"
+#include "attention/plan/plan_math.h"
 #include "device/fixed.h"
 #include "device/stream.h"
 
@@ -38,6 +39,7 @@ constexpr int32_t kMlaTileScheduleInts = 8;  // see plan_schedule_math.h
 
 struct PlanGroupParams {
   CacheGroup group;                         // block_table_stride is filled in
+  plan::Divider block_size;                 // by group.block_size, filled in likewise
   DevPtr<const int32_t> block_table;        // [requests][stride]
   DevPtr<int32_t> slot_mapping;             // [tokens]; -1 for padding and for the null block
   DevPtr<int32_t> compressed_context_len;   // [tokens]; token_context_len / compress_ratio

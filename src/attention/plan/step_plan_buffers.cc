@@ -62,6 +62,7 @@ void StepPlanBuffers::configure(const StepPlanConfig& config) {
   p.prefill = config.prefill.value_or(PrefillBudget{});
   for (size_t g = 0; g < config.groups.size(); ++g) {
     p.groups[g].group = config.groups[g];
+    p.groups[g].block_size = plan::Divider(config.groups[g].block_size);
     int32_t& stride = p.groups[g].group.block_table_stride;
     if (stride == 0) stride = config.groups[g].max_blocks_per_request;
   }
