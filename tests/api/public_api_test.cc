@@ -58,8 +58,9 @@ TEST(PublicApi, AnswersAlikeAloneAndTogether) {
   EXPECT_NE(alone.text.find("27"), std::string::npos) << alone.text;
   EXPECT_EQ(alone.last.end_reason, LANTERN_END_STOP);
   EXPECT_GT(alone.last.prompt_tokens, 10);
-  std::vector<std::thread> threads;
   std::array<Answer, 6> answers;
+  std::vector<std::thread> threads;
+  threads.reserve(answers.size());
   for (size_t i = 0; i < answers.size(); ++i) {
     threads.emplace_back([&, i] {
       answers[i] = i % 2 == 0 ? ask({.prompt = kQuestion, .max_tokens = 64})
