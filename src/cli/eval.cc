@@ -112,11 +112,15 @@ Result<int> run_eval(const Values& values) {
         .field("model", model.name)
         .field("kv_cache_dtype", values.text("kv-cache-dtype"))
         .field("indexer", values.text("indexer"))
+        .field("draft_tokens", values.integer("draft-tokens"))
         .field("device", model.session->device().description());
+    write_acceptance(json, model.session->draft_counts());
     write_text(json.end_object().take() + "\n");
   } else {
     write_text(fmt::format("{}: {} of {} correct ({:.1f} %), {:.1f} s\n", task.stem().string(), correct, done,
                            100 * exact_match, seconds));
+    const std::string drafts = acceptance_text(model.session->draft_counts());
+    if (!drafts.empty()) write_text(drafts + "\n");
   }
   return interrupted() ? interrupt_exit_code() : static_cast<int>(kSuccess);
 }

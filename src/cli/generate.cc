@@ -49,7 +49,8 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
   return output;
 }
 
-std::string as_json(const std::string& model, const GenerateRequest& request, const Output& output) {
+std::string as_json(const std::string& model, const GenerateRequest& request, const Output& output,
+                    const DraftCounts& drafts) {
   const GenerateResult& result = output.result;
   const auto generated = static_cast<int64_t>(result.tokens.size());
   JsonWriter json;
@@ -65,6 +66,7 @@ std::string as_json(const std::string& model, const GenerateRequest& request, co
       .field("seed", request.sampling.seed)
       .field("prefill_seconds", result.prefill_seconds)
       .field("decode_seconds", result.decode_seconds);
+  write_acceptance(json, drafts);
   return json.end_object().take();
 }
 
@@ -88,7 +90,7 @@ Result<int> run_generate(const Values& values) {
   ASSIGN_OR_RETURN(const Output output,
                    generate_text(model, request, values.list("stop"), !json, values.is_on("quiet")));
   if (json) {
-    write_text(as_json(model.name, request, output) + "\n");
+    write_text(as_json(model.name, request, output, model.session->draft_counts()) + "\n");
   } else if (!output.text.ends_with('\n')) {
     write_text("\n");
   }
@@ -100,6 +102,9 @@ Result<int> run_generate(const Values& values) {
     print_notice(fmt::format("prompt {} tokens, {}; output {} tokens, {}; finished by {}{}", prompt,
                              rate_text(prompt, result.prefill_seconds), generated,
                              rate_text(generated - 1, result.decode_seconds), to_string(result.finish_reason), seed));
+    if (const std::string drafts = acceptance_text(model.session->draft_counts()); !drafts.empty()) {
+      print_notice(drafts);
+    }
   }
   return interrupted() ? interrupt_exit_code() : static_cast<int>(kSuccess);
 }

@@ -44,9 +44,6 @@ Result<fs::path> default_model_dir() {
 
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting) {
   ASSIGN_OR_RETURN(const fs::path dir, model_dir(values));
-  if (has_draft_setting && values.integer("draft-tokens") != 0) {
-    return Error(ErrorCode::kUnsupported, "--draft-tokens must be 0: speculative decoding is not supported yet");
-  }
   SessionOptions options;
   options.model_dir = dir;
   options.device = values.text("device");
@@ -55,6 +52,10 @@ Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, b
   if (values.given("max-model-len")) options.max_model_len = static_cast<int32_t>(values.integer("max-model-len"));
   options.strict_config = values.is_on("strict-config");
   if (has_indexer_setting) options.indexer = values.text("indexer");
+  if (has_draft_setting) {
+    options.draft_tokens = static_cast<int32_t>(values.integer("draft-tokens"));
+    if (values.text("mla-form") == "absorbed") options.mla_form = MlaForm::kAbsorbed;
+  }
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(dir));
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::load(options));
   return LoadedModel{.session = std::move(session), .tokenizer = std::move(tokenizer), .name = dir.string()};
@@ -149,6 +150,30 @@ Status set_token_rules(const Values& values, const Tokenizer& tokenizer, Generat
   request.min_tokens = static_cast<int32_t>(values.integer("min-tokens"));
   ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(values.text("stop-token-ids")));
   return {};
+}
+
+void write_acceptance(JsonWriter& json, const DraftCounts& counts) {
+  if (counts.checked.empty()) return;
+  json.key("draft_acceptance").begin_array();
+  for (size_t k = 0; k < counts.checked.size(); ++k) {
+    if (counts.checked[k] == 0) {
+      json.null();
+    } else {
+      json.value(static_cast<double>(counts.accepted[k]) / static_cast<double>(counts.checked[k]));
+    }
+  }
+  json.end_array();
+}
+
+std::string acceptance_text(const DraftCounts& counts) {
+  if (counts.checked.empty()) return "";
+  std::string text = "drafts accepted, by place:";
+  for (size_t k = 0; k < counts.checked.size(); ++k) {
+    const double share = static_cast<double>(counts.accepted[k]) / static_cast<double>(counts.checked[k]);
+    text += counts.checked[k] == 0 ? " -" : fmt::format(" {:.1f} % of {}", 100 * share, counts.checked[k]);
+    if (k + 1 < counts.checked.size()) text += ",";
+  }
+  return text;
 }
 
 std::string rate_text(int64_t tokens, double seconds) {

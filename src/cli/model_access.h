@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/json_writer.h"
 #include "cli/settings.h"
 #include "engine/session.h"
 #include "ops/sampling.h"
@@ -27,7 +28,7 @@ struct LoadedModel {
 };
 // From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config and, where the command has
 // them,
-// --indexer and --draft-tokens.
+// --indexer, or --draft-tokens and --mla-form.
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting);
 
 // "0,17,42", "0 17 42" or "[0, 17, 42]".
@@ -44,6 +45,11 @@ Result<SamplingSettings> sampling_settings(const Values& values, const std::file
 // --logit-bias, --bad-words, --min-tokens and --stop-token-ids into `request`. A bad word counts as written and with a
 // space before it, which may be another token. Errors: not of the form that help shows.
 Status set_token_rules(const Values& values, const Tokenizer& tokenizer, GenerateRequest& request);
+
+// Shares of accepted drafts by place, given that those before were: as `"draft_acceptance": [0.99, 0.97]` (null where
+// none was checked), and as a line of text; nothing without drafts.
+void write_acceptance(JsonWriter& json, const DraftCounts& counts);
+std::string acceptance_text(const DraftCounts& counts);
 
 // "12.3 tokens/s", or "-" for no time at all.
 std::string rate_text(int64_t tokens, double seconds);
