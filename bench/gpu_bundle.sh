@@ -8,7 +8,7 @@ mkdir -p "$1"
 out=$(readlink -f "$1")
 cd "$(dirname "$(readlink -f "$0")")/.."
 build=${2-build/release}
-most_mib=20
+most_mib=24
 
 programs=(tests/plan/lantern_plan_tests tests/plan/lantern_plan_property_tests
   tests/plan_graphs/lantern_plan_graph_tests lantern_device_tests bench/plan_bench lantern)

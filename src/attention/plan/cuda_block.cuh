@@ -107,89 +107,86 @@ class CudaBlock {
     return sum_of_lanes(mine);
   }
 
-  // By one warp, 128 boundaries at a time, so that nobody waits: item 32 k + lane is the lane's k-th. Passing a
-  // boundary does not combine into anything small, but one that is met forgets the phase that came. So for every
-  // boundary the phase at the end of its half row of 16 is found for the case that it is met, all at once; then one
-  // vote in each half row finds the first that the incoming phase meets; and a lane for each half row follows the
-  // incoming phase through it. Items beyond the last repeat it, which changes nothing. All loops are unrolled, so that
-  // four chains are under way at once.
+  // 128 boundaries at a time, a row of 32 for each of four warps. Passing a boundary does not combine into anything
+  // small, but one that is met forgets the phase that came. So for every boundary the phase at the end of its half row
+  // of 16 is found for the case that it is met, by all threads at once; then one warp goes from half row to half row
+  // and finds in each the first boundary that the incoming phase meets, by a vote; and a lane for each half row follows
+  // the incoming phase through it. Items beyond the last repeat it, which changes nothing. No chain has a branch.
   template <class T, class Cost>
-  __device__ void walk(Lattice<T>& lattice, int32_t n, const Cost& cost, T* boundaries, T* starts) const {
+  __device__ void walk(Lattice<T>& lattice, int32_t n, const Cost& cost, T* boundaries, T* starts) {
     constexpr int32_t kRows = 4, kHalf = 16;
-    if (warp() != 0) return;
-    T state = lattice.phase;
     const auto reach = lattice.reach();
-    const int32_t place = lane() % kHalf;
+    const int32_t row = warp(), place = lane() % kHalf;
+    const bool has_row = row < kRows;
+    T state = lattice.phase;  // the first warp's alone from then on
 #pragma unroll 1
     for (int32_t first = 0; first < n; first += 32 * kRows) {
-      T boundary[kRows], phase[kRows], end[kRows], come = 0;
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) {
-        const int32_t i = first + 32 * k + lane();
-        const T of_item = cost(min(i, n - 1));  // read in any case, so that all four are under way at once
-        boundary[k] = i < n ? of_item : 0;
-      }
-      LANTERN_UNROLL
+      const int32_t i = first + 32 * row + lane();
+      T boundary = has_row && i < n ? cost(i) : 0;
+#pragma unroll
       for (int32_t distance = 1; distance < 32; distance *= 2) {
-        T lower[kRows];
-        LANTERN_UNROLL
+        const T lower = __shfl_up_sync(kAllLanes, boundary, static_cast<unsigned>(distance));
+        boundary += lane() >= distance ? lower : 0;
+      }
+      int64_t* of_row = shared_.of_warp[next_set()];
+      if (has_row && lane() == 31) of_row[row] = boundary;
+      __syncthreads();
+      boundary += lattice.boundary;
+#pragma unroll
+      for (int32_t k = 0; k < kRows; ++k) {
+        const T all = static_cast<T>(of_row[k]);
+        boundary += k < row ? all : 0;
+        lattice.boundary += all;
+      }
+      const T phase = lattice.phase_of(boundary);
+      // Room for phases and ends until starts and boundaries are known.
+      T *phases = starts + first, *ends = boundaries + first;
+      if (has_row) {
+        phases[32 * row + lane()] = phase;
+        __syncwarp();
+        const HalfRow<T> of = *reinterpret_cast<const HalfRow<T>*>(phases + 32 * row + (lane() - place));
+        T end = phase;
+#pragma unroll
+        for (int32_t j = 1; j < kHalf; ++j) {
+          end = lattice.meet(end, of.at[j], j > place ? reach : 0) ? of.at[j] : end;
+        }
+        ends[32 * row + lane()] = end;
+      }
+      __syncthreads();
+      if (row == 0) {
+        T key[kRows], end[kRows], come = 0;
+#pragma unroll
         for (int32_t k = 0; k < kRows; ++k) {
-          lower[k] = __shfl_up_sync(kAllLanes, boundary[k], static_cast<unsigned>(distance));
+          key[k] = phases[32 * k + lane()];
+          end[k] = ends[32 * k + lane()];
         }
-        LANTERN_UNROLL
-        for (int32_t k = 0; k < kRows; ++k) boundary[k] += lane() >= distance ? lower[k] : 0;
-      }
-      T of_row[kRows];
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) of_row[k] = __shfl_sync(kAllLanes, boundary[k], 31);
-      T* phases = starts + first;  // room for them until the starts are known
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) {
-        boundary[k] += lattice.boundary;
-        lattice.boundary += of_row[k];
-        end[k] = phase[k] = lattice.phase_of(boundary[k]);
-        phases[32 * k + lane()] = phase[k];
-      }
-      __syncwarp();
-      T half_row[kRows][kHalf];
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) {
-        const auto* of = reinterpret_cast<const HalfRow<T>*>(phases + 32 * k + (lane() - place));
-        *reinterpret_cast<HalfRow<T>*>(half_row[k]) = *of;
-      }
-      LANTERN_UNROLL
-      for (int32_t j = 1; j < kHalf; ++j) {
-        const auto within = j > place ? reach : 0;
-        LANTERN_UNROLL
+#pragma unroll
         for (int32_t k = 0; k < kRows; ++k) {
-          end[k] = lattice.meet(end[k], half_row[k][j], within) ? half_row[k][j] : end[k];
+#pragma unroll
+          for (int32_t half = 0; half < 2; ++half) {
+            const bool mine = lane() / kHalf == half;
+            come = lane() == 2 * k + half ? state : come;
+            const unsigned met = __ballot_sync(kAllLanes, lattice.meet(state, key[k], mine ? reach : 0));
+            const T gone = __shfl_sync(kAllLanes, end[k], __ffs(static_cast<int>(met)) - 1);
+            state = met != 0 ? gone : state;
+          }
+        }
+        // In the place of each phase the one that goes on behind its boundary.
+        if (lane() < 2 * kRows) {
+          auto* half_row = reinterpret_cast<HalfRow<T>*>(phases + kHalf * lane());
+          HalfRow<T> of = *half_row;
+#pragma unroll
+          for (int32_t j = 0; j < kHalf; ++j) {
+            come = lattice.meet(come, of.at[j], reach) ? of.at[j] : come;
+            of.at[j] = come;
+          }
+          *half_row = of;
         }
       }
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) {
-        LANTERN_UNROLL
-        for (int32_t half = 0; half < 2; ++half) {
-          const bool mine = lane() / kHalf == half;
-          come = lane() == 2 * k + half ? state : come;
-          const unsigned met = __ballot_sync(kAllLanes, lattice.meet(state, phase[k], mine ? reach : 0));
-          const T gone = __shfl_sync(kAllLanes, end[k], __ffs(static_cast<int>(met)) - 1);
-          state = met != 0 ? gone : state;
-        }
-      }
-      // starts[i] becomes the phase behind boundary i.
-      if (lane() < 2 * kRows) {
-        auto* row = reinterpret_cast<HalfRow<T>*>(phases + kHalf * lane());
-        HalfRow<T> of = *row;
-        LANTERN_UNROLL
-        for (int32_t j = 0; j < kHalf; ++j) of.at[j] = come = lattice.meet(come, of.at[j], reach) ? of.at[j] : come;
-        *row = of;
-      }
-      __syncwarp();
-      LANTERN_UNROLL
-      for (int32_t k = 0; k < kRows; ++k) {
-        const int32_t i = first + 32 * k + lane();
-        boundaries[i] = boundary[k];
-        starts[i] = lattice.first_from(boundary[k], starts[i], phase[k]);
+      __syncthreads();
+      if (has_row) {
+        starts[i] = lattice.first_from(boundary, starts[i], phase);
+        boundaries[i] = boundary;
       }
     }
     lattice.phase = state;

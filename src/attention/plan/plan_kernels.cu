@@ -19,19 +19,9 @@
 namespace lantern::plan {
 namespace {
 
-// Reads the parameters, once for each line of the constant cache, so that nobody waits for them one after the other.
-template <class T>
-__device__ void prefetch(const T& parameters) {
-  constexpr size_t kLineInts = 16;
-  const auto* ints = reinterpret_cast<const int32_t*>(&parameters);
-#pragma unroll
-  for (size_t i = 0; i < sizeof(T) / sizeof(int32_t); i += kLineInts) ptx::keep(ints[i]);
-}
-
 __global__ void __launch_bounds__(kBlockThreads, 4)
     plan_rows(const __grid_constant__ StepPlanParams p, const __grid_constant__ PlanLaunch launch) {
   __shared__ CudaBlock::Shared block_shared;
-  prefetch(p);
   // The first access to a page costs twice as much as others. Nothing is read yet.
   ptx::prefetch_l2(p.num_requests.get());
   ptx::prefetch_l2(p.groups[0].block_table.get() + int64_t{blockIdx.x} * p.groups[0].group.block_table_stride);
@@ -48,12 +38,31 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ CudaBlock::Shared block_shared;
   __shared__ SchedulesShared<Int> shared;
   CudaBlock block(block_shared);
-  prefetch(p);
   ptx::let_later_kernels_start();
   SchedulesKernel<CudaBlock, Int>(block, shared, p, launch).run();
 }
 
-// Whether the current device's code of the plan's kernels waits by itself. Asked once for each device.
+// Loads the code of all kernels on the current device and gives them one division of the L1 cache, so that no
+// multiprocessor has to change it between them. *may_start_early: whether that code waits by itself for the kernel
+// before it.
+cudaError_t prepare_kernels(bool* may_start_early) {
+  constexpr int kSharedPercent = 25;
+  const void* kernels[] = {reinterpret_cast<const void*>(&plan_rows),
+                           reinterpret_cast<const void*>(&plan_schedules<int32_t>),
+                           reinterpret_cast<const void*>(&plan_schedules<int64_t>)};
+  *may_start_early = true;
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) return error;
+    if (attributes.ptxVersion < ptx::kOverlapPtxVersion) *may_start_early = false;
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+// Whether the current device's kernels may start early. They are prepared by the first launch on each device.
 bool kernels_may_start_early() {
   enum State : int8_t { kUnknown, kNo, kYes };
   constexpr int kMostDevices = 64;
@@ -62,9 +71,9 @@ bool kernels_may_start_early() {
   if (cudaGetDevice(&device) != cudaSuccess || device >= kMostDevices) return false;
   State state = known[device].load(std::memory_order_relaxed);
   if (state == kUnknown) {
-    cudaFuncAttributes attributes{};
-    if (cudaFuncGetAttributes(&attributes, plan_rows) != cudaSuccess) return false;
-    state = attributes.ptxVersion >= ptx::kOverlapPtxVersion ? kYes : kNo;
+    bool early = false;
+    if (prepare_kernels(&early) != cudaSuccess) return false;
+    state = early ? kYes : kNo;
     known[device].store(state, std::memory_order_relaxed);
   }
   return state == kYes;
@@ -102,10 +111,8 @@ Status status_of(cudaError_t error, const char* what) {
 }  // namespace
 
 Status load_plan_kernels() {
-  cudaFuncAttributes attributes{};
-  RETURN_IF_ERROR(status_of(cudaFuncGetAttributes(&attributes, plan_rows), "load the step plan's code"));
-  RETURN_IF_ERROR(status_of(cudaFuncGetAttributes(&attributes, plan_schedules<int32_t>), "load the step plan's code"));
-  return status_of(cudaFuncGetAttributes(&attributes, plan_schedules<int64_t>), "load the step plan's code");
+  bool may_start_early = false;
+  return status_of(prepare_kernels(&may_start_early), "load the step plan's code");
 }
 
 Status launch_plan_kernels(void* cuda_stream, const StepPlanParams& params) {

@@ -18,9 +18,6 @@ __device__ inline void let_later_kernels_start() {
 }
 // Brings the line at `address` to the L2 cache, and its page to the address caches on the way. Any address will do.
 __device__ inline void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
-// Has `value` read where this stands.
-__device__ inline void keep(int value) { asm volatile("" ::"r"(value)); }
-
 constexpr int kOverlapPtxVersion = 90;  // of cudaFuncAttributes, from which on the two are more than nothing
 
 }  // namespace lantern::ptx
