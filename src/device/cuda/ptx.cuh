@@ -16,7 +16,7 @@ __device__ inline void let_later_kernels_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Brings the line at `address` to the L2 cache, and its page to the address caches on the way. Any address will do.
+// Brings the line at `address` to the L2 cache, and its page to the address caches on the way.
 __device__ inline void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 constexpr int kOverlapPtxVersion = 90;  // of cudaFuncAttributes, from which on the two are more than nothing
 
