@@ -110,7 +110,7 @@ TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
       {{"generate", "--prompt", "x", "--frobnicate"}, "unknown flag '--frobnicate'; see lantern generate --help"},
       {{"generate", "--prompt", "x", "extra"}, "unexpected argument 'extra'"},
       {{"genrate"}, "unknown command 'genrate', did you mean 'generate'?"},
-      {{"bench"}, "'bench' needs a second word: bench step or bench memory"},
+      {{"bench"}, "'bench' needs a second word: bench step or bench throughput or bench latency or bench memory"},
       {{"generate"}, "needs exactly one of --prompt, --prompt-file, --tokens, and 0 were given"},
       {{"generate", "--prompt", "x", "--tokens", "1"}, "and 2 were given"},
       {{"generate", "--prompt", "x", "--top-p", "0"}, "--top-p must be above 0 and at most 1, not 0"},

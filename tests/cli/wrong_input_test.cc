@@ -311,6 +311,7 @@ TEST(WrongInputTest, AFullDiskIsNotPassedOver) {
   RunOptions options;
   options.output_path = "/dev/full";
   const std::string tiny = tiny_model().string();
+  const std::string plan_case = LANTERN_SOURCE_DIR "/tests/plan/cases/mixed_decode.json";
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"generate", "--prompt", "x", "--max-tokens", "2", "--temperature", "0"},
            {"generate", "--prompt", "x", "--max-tokens", "2", "--temperature", "0", "--json"},
@@ -318,7 +319,7 @@ TEST(WrongInputTest, AFullDiskIsNotPassedOver) {
            {"tokenize", "--text", "hello"},
            {"inspect", tiny},
            {"eval", tiny + "/eval/copysort.jsonl", "--limit", "1"},
-           {"plan", "--input", LANTERN_SOURCE_DIR "/tests/plan/cases/mixed_decode.json", "--device", "cpu"},
+           {"plan", "--input", plan_case, "--device", "cpu"},
            {"help", "generate"},
            {"--help"}}) {
     expect_error(run_lantern(arguments, options), {"standard output cannot be written: No space left on device"});
@@ -344,7 +345,7 @@ TEST(WrongInputTest, CtrlCEndsWhatNobodyWatches) {
 
 TEST(WrongInputTest, WhatIsNotSupportedIsNotPretended) {
   expect_error(generate(tiny_model(), {"--device", "cuda"}), {"cuda"});
-  expect_error(generate(tiny_model(), {"--draft-tokens", "9"}), {"--draft-tokens", "8"});
+  expect_error(generate(tiny_model(), {"--draft-tokens", "9"}), {"--draft-tokens", "8"}, 2);
   expect_error(run_lantern({"bench", "step", "--dummy", "gpt-9"}), {"gpt-9"});
 }
 

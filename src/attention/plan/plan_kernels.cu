@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
   __shared__ CudaBlock::Shared block_shared;
   // The first access to a page costs twice as much as others. Nothing is read yet.
   ptx::prefetch_l2(p.num_requests.get());
-  ptx::prefetch_l2(block_table_row(p.groups[0], min(static_cast<int32_t>(blockIdx.x), p.bucket.requests - 1)));
+  ptx::prefetch_l2(
+      block_table_row(p.groups[0], max_of(0, min_of(static_cast<int32_t>(blockIdx.x), p.bucket.requests - 1))));
   ptx::prefetch_l2(p.query_len.get());
   ptx::wait_for_earlier_kernels();
   ptx::let_later_kernels_start();
