@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/median.h"
 #include "ops/linear.h"
 #include "ops/memory_read.h"
 
@@ -80,12 +81,6 @@ Seconds timed_alone(Body body) {
   do body();
   while (std::chrono::steady_clock::now() - start < 20ms);
   return timed(body);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.size() % 2 == 1 ? values[values.size() / 2]
-                                : (values[values.size() / 2 - 1] + values[values.size() / 2]) / 2.0;
 }
 
 struct Samples {

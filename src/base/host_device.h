@@ -1,6 +1,5 @@
-// LANTERN_HOST_DEVICE marks small functions that host kernels and CUDA kernels share. Before a loop in them stands
-// LANTERN_UNROLL where all its loads are to be under way at once, LANTERN_NO_UNROLL where it runs once or twice: a GPU
-// pays for every instruction that it has to fetch.
+// LANTERN_HOST_DEVICE marks small functions that host kernels and CUDA kernels share. LANTERN_NO_UNROLL stands before a
+// loop in them that runs once or twice: a GPU pays for every instruction that it has to fetch.
 #pragma once
 
 #ifdef __CUDACC__
@@ -10,9 +9,7 @@
 #endif
 
 #ifdef __CUDA_ARCH__
-#define LANTERN_UNROLL _Pragma("unroll")
 #define LANTERN_NO_UNROLL _Pragma("unroll 1")
 #else
-#define LANTERN_UNROLL
 #define LANTERN_NO_UNROLL
 #endif

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "attention/plan/plan_outputs.h"
 #include "attention/plan/plan_schedule_math.h"
 #include "attention/plan/step_plan.h"
 
@@ -44,7 +45,7 @@ constexpr bool schedules_fit_int32(const StepPlanParams& p) {
 
 struct PlanLaunch {
   RowsGrid rows;
-  bool usable;  // false: no slot of some cache can be named, every request is padding
+  bool usable;  // see ratios_divide()
   bool int32_schedules;
   int8_t num_lists = 0;
   PlanList lists[static_cast<int>(PlanList::kNumLists)] = {};
@@ -52,12 +53,9 @@ struct PlanLaunch {
 
   explicit PlanLaunch(const StepPlanParams& p)
       : rows(rows_grid(p.bucket)),
-        usable(true),
+        usable(ratios_divide(p)),
         int32_schedules(schedules_fit_int32(p)),
         mla_parts(max_of(1, p.mla.parts)) {
-    for (int32_t g = 0; g < p.num_groups; ++g) {
-      if (p.groups[g].group.block_size % p.groups[g].group.compress_ratio != 0) usable = false;
-    }
     const auto add = [this](PlanList list, bool wanted) {
       if (wanted) lists[num_lists++] = list;
     };

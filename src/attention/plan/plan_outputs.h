@@ -2,6 +2,7 @@
 // of the request. Shared by the host kernel and the CUDA kernels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention/plan/plan_math.h"
@@ -18,6 +19,12 @@ struct PlannedRow {
 
 LANTERN_HOST_DEVICE inline const int32_t* block_table_row(const PlanGroupParams& g, int32_t request) {
   return g.block_table.get() + int64_t{request} * g.group.block_table_stride;
+}
+
+// False: no slot of some cache can be named, and every request is padding.
+inline bool ratios_divide(const StepPlanParams& p) {
+  return std::all_of(p.groups, p.groups + p.num_groups,
+                     [](const PlanGroupParams& g) { return g.group.block_size % g.group.compress_ratio == 0; });
 }
 
 // Entries that no length needs may hold anything; what is copied from here lies in the pool.

@@ -2,6 +2,7 @@
 
 #include "attention/plan/plan_host.h"
 #include "attention/plan/plan_math.h"
+#include "attention/plan/plan_outputs.h"
 
 namespace lantern::plan {
 namespace {
@@ -48,11 +49,6 @@ PlanFault fault_of(const StepPlanParams& p, int32_t request, const RawRow& row, 
     fault = accepted_fault(p.accepted[request], row.end - row.start);
   }
   return fault;
-}
-
-bool ratios_divide(const StepPlanParams& p) {
-  return std::all_of(p.groups, p.groups + p.num_groups,
-                     [](const PlanGroupParams& g) { return g.group.block_size % g.group.compress_ratio == 0; });
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 //
 //     phase' = (c - phase) mod g <= overhead ? c mod g : phase
 //
-// That is Lattice::pass(); CudaBlock::walk() says how a warp does many at once. What remains are prefix sums: how many
-// parts start within each request.
+// That is Lattice::pass(); CudaBlock::walk() says how four warps do many at once. What remains are prefix sums: how
+// many parts start within each request.
 #pragma once
 
 #include <type_traits>
