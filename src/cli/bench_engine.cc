@@ -314,6 +314,14 @@ Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_request
   return loaded;
 }
 
+void write_subject(JsonWriter& json, const Values& values, const LoadedEngine& loaded, const BenchPrompts& prompts) {
+  json.field("model", values.given("dummy") ? values.text("dummy") : loaded.config->model_type)
+      .field("layers", loaded.config->num_layers)
+      .field("device", loaded.device)
+      .field("kv_cache_dtype", values.text("kv-cache-dtype"))
+      .field("prompts", prompts.source);
+}
+
 double percentile_of(std::vector<double> values, double share) {
   if (values.empty()) return std::nan("");
   std::ranges::sort(values);

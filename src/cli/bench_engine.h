@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/json_writer.h"
 #include "cli/settings.h"
 #include "engine/load_engine.h"
 
@@ -88,6 +89,9 @@ Result<std::vector<BenchRequest>> run_requests(Engine& engine, std::span<const s
 
 // From --model or --dummy and the settings of an engine, with room for `num_requests` of the asked lengths.
 Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_requests, StepMeter* meter);
+
+// What was measured: the fields that every engine benchmark's object begins with.
+void write_subject(JsonWriter& json, const Values& values, const LoadedEngine& loaded, const BenchPrompts& prompts);
 
 // Linear between neighbours; `share` in [0, 1].
 double percentile_of(std::vector<double> values, double share);

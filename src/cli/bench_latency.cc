@@ -76,13 +76,9 @@ Result<int> run_bench_latency(const Values& values) {
   const double tpot = percentile_of(latencies.tpot, 0.5);
   if (values.is_on("json")) {
     JsonWriter json;
-    json.begin_object()
-        .field("model", values.given("dummy") ? values.text("dummy") : loaded.config->model_type)
-        .field("layers", loaded.config->num_layers)
-        .field("device", loaded.device)
-        .field("kv_cache_dtype", values.text("kv-cache-dtype"))
-        .field("prompts", prompts.source)
-        .field("batch_size", count)
+    json.begin_object();
+    write_subject(json, values, loaded, prompts);
+    json.field("batch_size", count)
         .field("output_len", output_len)
         .field("draft_tokens", values.integer("draft-tokens"))
         .field("repetitions", repetitions);

@@ -101,13 +101,9 @@ Result<int> run_bench_throughput(const Values& values) {
 
   if (values.is_on("json")) {
     JsonWriter json;
-    json.begin_object()
-        .field("model", values.given("dummy") ? values.text("dummy") : loaded.config->model_type)
-        .field("layers", loaded.config->num_layers)
-        .field("device", loaded.device)
-        .field("kv_cache_dtype", values.text("kv-cache-dtype"))
-        .field("prompts", prompts.source)
-        .field("num_prompts", count)
+    json.begin_object();
+    write_subject(json, values, loaded, prompts);
+    json.field("num_prompts", count)
         .field("max_num_seqs", loaded.engine->settings().limits.max_requests)
         .field("output_len", output_len)
         .field("draft_tokens", values.integer("draft-tokens"))

@@ -7,6 +7,7 @@
 
 #include "cli/console.h"
 #include "cli/generation_config.h"
+#include "engine/bad_words.h"
 
 namespace lantern::cli {
 namespace fs = std::filesystem;
@@ -129,24 +130,9 @@ Status set_token_rules(const Values& values, const Tokenizer& tokenizer, Generat
     }
     request.logit_bias.push_back({static_cast<int32_t>(*id), static_cast<float>(*bias)});
   }
-  for (std::string_view word : values.list("bad-words")) {
-    const std::string_view written = word;
-    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
-    if (word.empty()) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--bad-words '{}' has no text; give at least one character", written));
-    }
-    const auto encode = [&](const std::string& text) {
-      return tokenizer.encode(text, {.add_special = false, .parse_special = values.is_on("special-tokens")});
-    };
-    ASSIGN_OR_RETURN(const std::vector<int32_t> plain, encode(std::string(word)));
-    ASSIGN_OR_RETURN(const std::vector<int32_t> after_space, encode(fmt::format(" {}", word)));
-    request.bad_words.push_back(plain);
-    // Where the second ends with the first, whoever completes the second completes the first.
-    const bool contained =
-        after_space.size() >= plain.size() && std::equal(plain.rbegin(), plain.rend(), after_space.rbegin());
-    if (!contained) request.bad_words.push_back(after_space);
-  }
+  ASSIGN_OR_RETURN(request.bad_words,
+                   encode_bad_words(tokenizer, values.list("bad-words"),
+                                    {.name = "--bad-words", .parse_special = values.is_on("special-tokens")}));
   request.min_tokens = static_cast<int32_t>(values.integer("min-tokens"));
   ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(values.text("stop-token-ids")));
   return {};

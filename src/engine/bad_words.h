@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -11,8 +12,13 @@
 
 namespace lantern {
 
+struct BadWordOptions {
+  std::string_view name = "the bad word";  // what an error calls a word
+  bool parse_special = false;              // special strings in a word are their tokens
+};
 // Each word as it is and as it is written after a space, which other tokens stand for. Errors: a word without text.
 Result<std::vector<std::vector<int32_t>>> encode_bad_words(const Tokenizer& tokenizer,
-                                                           std::span<const std::string> words);
+                                                           std::span<const std::string> words,
+                                                           const BadWordOptions& options = {});
 
 }  // namespace lantern

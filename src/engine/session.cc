@@ -7,6 +7,7 @@
 
 #include "attention/plan/step_limits.h"
 #include "base/log.h"
+#include "engine/model_setup.h"
 #include "engine/speculative_run.h"
 #include "engine/step_buffers.h"
 #include "model/config.h"
@@ -44,19 +45,6 @@ Result<int32_t> choose_max_model_len(const ModelConfig& config, int32_t asked) {
   return std::min(config.max_position_embeddings, kDefaultMaxModelLen);
 }
 
-// The first `layers` layers of a model, without its MTP layer.
-Status truncate_layers(ModelConfig& config, int32_t layers) {
-  if (layers < 0 || layers > config.num_layers) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--layers {} is outside [1, {}], the model's own number", layers, config.num_layers));
-  }
-  if (layers > 0) config.num_layers = layers;
-  config.num_mtp_layers = 0;
-  config.layer_is_moe.resize(static_cast<size_t>(config.num_layers));
-  config.selection.resize(static_cast<size_t>(config.num_layers));
-  return {};
-}
-
 }  // namespace
 
 Session::Session() = default;
@@ -91,7 +79,7 @@ Result<std::unique_ptr<Session>> Session::load_dummy(const std::string& name, in
   ASSIGN_OR_RETURN(auto device, make_device(options.device, options.threads));
   ASSIGN_OR_RETURN(const std::string json, builtin_config_json(name));
   ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(json, {}));
-  RETURN_IF_ERROR(truncate_layers(config, layers));
+  RETURN_IF_ERROR(keep_layers(config, layers, MtpLayers::kDrop));
   ASSIGN_OR_RETURN(auto weights, make_dummy_weights(config, format, seed, *device));
   return create(std::move(device), std::move(config), std::move(weights), options);
 }
