@@ -9,27 +9,17 @@
 #include "attention/plan/step_inputs.h"
 #include "attention/plan/step_plan_buffers.h"
 #include "base/check.h"
+#include "engine/mtp_drafter.h"
 #include "engine/sampler.h"
 #include "engine/slot_state.h"
 #include "engine/step_kernels.h"
 #include "engine/step_upload.h"
-#include "ops/embedding.h"
-#include "ops/sampling.h"
 
 namespace lantern {
 namespace {
 
 // Rows of logits that exist at a time: float32 logits of every row of a large batch would take gigabytes.
 constexpr int64_t kMostLogitsRows = 64;
-
-template <class T>
-using Buffer = std::unique_ptr<PersistentBuffer<T>>;
-
-template <class T>
-Status make_buffer(Device& device, const char* owner, int64_t capacity, Buffer<T>& buffer) {
-  ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
-  return {};
-}
 
 class ModelExecutor final : public Executor {
  public:
@@ -63,14 +53,11 @@ class ModelExecutor final : public Executor {
     int32_t num_rows = 0;
   };
 
-  bool drafts(Drafter drafter) const { return settings_.max_drafts() > 0 && options_.drafter == drafter; }
   void start_slot(const SlotInit& init);
   Shape shape_of(const StepBatch& batch, const UploadHeader& header) const;
   // Everything from step inputs to the outcome.
   void run(const Shape& shape);
   void sample_rows(const Shape& shape);
-  void draft(const Shape& shape, const StepView& view);
-  void sample_drafts(const Shape& shape, const Fixed<const int32_t>& rows);
 
   Device& device_;
   Model& model_;
@@ -81,21 +68,15 @@ class ModelExecutor final : public Executor {
   StepInputs inputs_;
   StepPlanBuffers plan_;
   SlotState slots_;
-  Buffer<int32_t> upload_;
+  std::unique_ptr<PersistentBuffer<int32_t>> upload_;
   plan::IntArena arena_;
   std::unique_ptr<Sampler> sampler_;
   Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, request_slots_, wanted_drafts_;
-  Fixed<int32_t> draft_rows_, drafts_, row_numbers_;
-  Fixed<int32_t> mtp_request_, mtp_context_len_, mtp_slot_mapping_, mtp_next_tokens_;
   plan::IntArena outcome_arena_;
   Fixed<int32_t> outcome_tokens_, outcome_num_tokens_, outcome_status_;
   StepOutcome outcome_;
   int64_t num_tokens_at_ = 0, status_at_ = 0, faults_at_ = 0;  // words of the outcome
-  // Of the MTP layer.
-  Buffer<SamplingSettings> greedy_;  // [rows of logits at once]
-  Buffer<int64_t> first_position_;   // [rows of logits at once]; 0
-  Buffer<float> draft_hidden_;       // [requests, hidden_size]
-  Buffer<std::byte> draft_scratch_;
+  std::unique_ptr<MtpDrafter> mtp_drafter_;                    // null: no drafts, or n-grams
 
   std::vector<InFlight> steps_;  // [kMaxSteps]
   int32_t oldest_ = 0;
@@ -106,28 +87,19 @@ Status ModelExecutor::create() {
   const StepLimits& limits = settings_.limits;
   const int64_t requests = limits.max_requests;
   const int64_t rows = limits.max_sample_rows();
-  const int64_t logits_rows = model_.options().sample_rows;
-  const bool mtp = drafts(Drafter::kMtp);
   StepPlanConfig config;
   config.limits = limits;
   config.groups = {StepPlanConfig::group_of(limits)};
   RETURN_IF_ERROR(inputs_.create(device_, config));
   RETURN_IF_ERROR(plan_.create(device_, config));
   RETURN_IF_ERROR(slots_.create(device_, limits));
-  RETURN_IF_ERROR(make_buffer(device_, "step upload", StepUpload::capacity(settings_), upload_));
+  ASSIGN_OR_RETURN(upload_, PersistentBuffer<int32_t>::create(device_, "step upload", StepUpload::capacity(settings_)));
   RETURN_IF_ERROR(arena_.create(device_, "step rows", [&](plan::IntArena& arena) {
     token_ids_ = arena.take(limits.max_tokens);
     sample_token_rows_ = arena.take(rows);
     sample_start_loc_ = arena.take(requests + 1);
     request_slots_ = arena.take(requests);
     wanted_drafts_ = arena.take(requests);
-    draft_rows_ = arena.take(requests);
-    drafts_ = arena.take(requests);
-    row_numbers_ = arena.take(requests);
-    mtp_request_ = arena.take(mtp ? limits.max_tokens : 0);
-    mtp_context_len_ = arena.take(mtp ? limits.max_tokens : 0);
-    mtp_slot_mapping_ = arena.take(mtp ? limits.max_tokens : 0);
-    mtp_next_tokens_ = arena.take(mtp ? limits.max_tokens : 0);
   }));
   RETURN_IF_ERROR(outcome_arena_.create(device_, "step outcome", [&](plan::IntArena& arena) {
     outcome_.max_query_len = limits.max_query_len;
@@ -148,19 +120,9 @@ Status ModelExecutor::create() {
   sampling.vocab = model_.config().vocab_size;
   sampling.rows_at_once = model_.options().sample_rows;
   ASSIGN_OR_RETURN(sampler_, Sampler::create(device_, sampling));
-  const int64_t draft_rows = mtp ? logits_rows : 0;
-  RETURN_IF_ERROR(make_buffer(device_, "greedy settings", draft_rows, greedy_));
-  RETURN_IF_ERROR(make_buffer(device_, "positions of drafts", draft_rows, first_position_));
-  RETURN_IF_ERROR(
-      make_buffer(device_, "hidden states of drafts", mtp ? requests * model_.config().hidden_size : 0, draft_hidden_));
-  RETURN_IF_ERROR(make_buffer(device_, "scratch of drafts",
-                              sample_scratch_bytes(draft_rows, model_.config().vocab_size), draft_scratch_));
-  const std::vector<SamplingSettings> greedy(static_cast<size_t>(draft_rows), SamplingSettings{.temperature = 0.0f});
-  device_.copy_to_device(greedy_->fixed().data(), greedy.data(), greedy.size() * sizeof(SamplingSettings));
-  std::vector<int32_t> numbers(static_cast<size_t>(requests));
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i);
-  device_.copy_to_device(row_numbers_.data(), numbers.data(), numbers.size() * sizeof(int32_t));
-
+  if (settings_.max_drafts() > 0 && options_.drafter == Drafter::kMtp) {
+    ASSIGN_OR_RETURN(mtp_drafter_, MtpDrafter::create(device_, model_, settings_));
+  }
   steps_.reserve(kMaxSteps);
   for (int32_t i = 0; i < kMaxSteps; ++i) {
     steps_.emplace_back(settings_).outcome.resize(static_cast<size_t>(outcome_arena_.all().size()));
@@ -233,8 +195,16 @@ void ModelExecutor::run(const Shape& shape) {
                           .plan_counts = plan_.counts(),
                           .outcome = outcome_,
                           .wanted_drafts = wanted_drafts_});
-  if (drafts(Drafter::kMtp)) {
-    draft(shape, view);
+  if (mtp_drafter_ != nullptr) {
+    mtp_drafter_->run(stream_, {.upload = upload,
+                                .slots = slots_.arrays(),
+                                .inputs = inputs_.writable(0),
+                                .view = view,
+                                .token_ids = Fixed<const int32_t>(token_ids_),
+                                .outcome = outcome_,
+                                .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
+                                .num_sampling = shape.num_sampling,
+                                .draft_passes = shape.draft_passes});
   } else if (shape.draft_passes > 0) {
     sampler_->draft_ngrams(stream_, Fixed<const int32_t>(wanted_drafts_), slots_.drafts(), slots_.num_drafts(),
                            options_.min_ngram, options_.max_ngram);
@@ -261,79 +231,6 @@ void ModelExecutor::sample_rows(const Shape& shape) {
     sampler_->sample(stream_, Fixed<const float>(model_.activations().logits), begin, rows);
   }
   sampler_->verify(stream_, outcome_tokens_, outcome_num_tokens_, outcome_status_, options_.synthetic_acceptance);
-}
-
-void ModelExecutor::draft(const Shape& shape, const StepView& view) {
-  const Fixed<const int32_t> upload(upload_->fixed());
-  const int32_t block_size = settings_.limits.block_size;
-  const MtpInputs mtp{.token_request = mtp_request_,
-                      .token_context_len = mtp_context_len_,
-                      .slot_mapping = mtp_slot_mapping_,
-                      .next_token_ids = mtp_next_tokens_};
-  prepare_mtp(stream_, {.upload = upload,
-                        .slots = slots_.arrays(),
-                        .inputs = inputs_.writable(0),
-                        .token_ids = Fixed<const int32_t>(token_ids_),
-                        .token_request = view.token_request,
-                        .token_context_len = view.token_context_len,
-                        .outcome = outcome_,
-                        .mtp = mtp,
-                        .draft_rows = draft_rows_,
-                        .tokens = shape.bucket.tokens,
-                        .num_sampling = shape.num_sampling,
-                        .block_size = block_size});
-  StepView mtp_view = view;
-  mtp_view.key_offset = 1;
-  mtp_view.token_request = Fixed<const int32_t>(mtp_request_);
-  mtp_view.token_context_len = Fixed<const int32_t>(mtp_context_len_);
-  mtp_view.slot_mapping = Fixed<const int32_t>(mtp_slot_mapping_);
-  const DevPtr<const int32_t> next_tokens = Fixed<const int32_t>(mtp_next_tokens_);
-  model_.mtp_forward(stream_, mtp_view, next_tokens, Fixed<const float>(model_.activations().hidden));
-  if (shape.num_sampling == 0) return;
-
-  // From here on one token for each sampling row.
-  mtp_view.tokens = mtp_view.decode_tokens = shape.num_sampling;
-  for (int32_t pass = 1; pass <= shape.draft_passes; ++pass) {
-    sample_drafts(shape, pass == 1 ? draft_rows_ : row_numbers_);
-    advance_drafts(stream_, {.upload = upload,
-                             .slots = slots_.arrays(),
-                             .inputs = inputs_.writable(0),
-                             .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
-                             .drafts = Fixed<const int32_t>(drafts_),
-                             .mtp = mtp,
-                             .num_sampling = shape.num_sampling,
-                             .pass = pass,
-                             .block_size = block_size});
-    if (pass == shape.draft_passes) break;
-    DevPtr<const float> hidden = model_.mtp_hidden();
-    if (pass == 1) {
-      gather_rows(stream_, {.x = hidden,
-                            .x_stride = model_.config().hidden_size,
-                            .rows = Fixed<const int32_t>(draft_rows_),
-                            .y = draft_hidden_->fixed(),
-                            .count = shape.num_sampling,
-                            .cols = model_.config().hidden_size});
-      hidden = Fixed<const float>(draft_hidden_->fixed());
-    }
-    model_.mtp_forward(stream_, mtp_view, next_tokens, hidden);
-  }
-}
-
-// The most likely token behind each of the MTP layer's `rows`.
-void ModelExecutor::sample_drafts(const Shape& shape, const Fixed<const int32_t>& all_rows) {
-  const int32_t most = model_.options().sample_rows;
-  for (int32_t begin = 0; begin < shape.num_sampling; begin += most) {
-    const int32_t rows = std::min(most, shape.num_sampling - begin);
-    model_.mtp_logits(stream_, all_rows.sub(begin, rows), rows);
-    sample(stream_, {.logits = Fixed<const float>(model_.activations().logits),
-                     .settings = Fixed<const SamplingSettings>(greedy_->fixed()),
-                     .output_positions = Fixed<const int64_t>(first_position_->fixed()),
-                     .tokens = drafts_.sub(begin, rows),
-                     .rows = rows,
-                     .vocab = model_.config().vocab_size,
-                     .scratch = draft_scratch_->fixed(),
-                     .scratch_bytes = draft_scratch_->capacity()});
-  }
 }
 
 Status ModelExecutor::wait(StepResults& results) {
