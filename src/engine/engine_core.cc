@@ -32,37 +32,68 @@ Result<RequestId> EngineCore::submit(const std::shared_ptr<const Request>& reque
 bool EngineCore::cancel(RequestId id) { return end_request(state_, id, EndReason::kCancelled); }
 
 StepStart EngineCore::begin_step(EngineTime now, const StepBudget& budget) {
-  if (failed_) return StepStart::kFailed;
-  end_expired_requests(state_, now);
-  if (num_in_flight_ >= state_.settings.max_steps_in_flight) return StepStart::kWaiting;
+  switch (plan_step(now, budget)) {
+    case StepPlan::kIdle: return StepStart::kIdle;
+    case StepPlan::kWaiting: return StepStart::kWaiting;
+    case StepPlan::kFailed: return StepStart::kFailed;
+    case StepPlan::kReady: break;
+  }
+  const StepStart start = submit_step(planned_shape());
+  if (start == StepStart::kNotAccepted) drop_step();
+  return start;
+}
 
-  StepTransaction& step = steps_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)];
+StepPlan EngineCore::plan_step(EngineTime now, const StepBudget& budget) {
+  if (failed_) return StepPlan::kFailed;
+  end_expired_requests(state_, now);
+  if (!can_submit_step()) return StepPlan::kWaiting;
+
+  StepTransaction& step = next_step();
   scheduler_.plan(state_, budget, now, step.begin_plan());
   if (step.schedule().rows.empty()) {
     const bool changes = !step.schedule().preempted.empty();
     step.apply_without_rows(state_);
-    if (num_in_flight_ > 0) return StepStart::kWaiting;
-    if (state_.idle()) return StepStart::kIdle;
+    if (num_in_flight_ > 0) return StepPlan::kWaiting;
+    if (state_.idle()) return StepPlan::kIdle;
     // What was preempted has given its blocks back: the next plan has rows (CONTRACT.md, F1).
     CHECK(changes, "sequences live, no step is in flight, and none can be planned");
     scheduler_.plan(state_, budget, now, step.begin_plan());
     CHECK(!step.schedule().rows.empty(), "preemption made no room");
   }
-  step.reserve(state_);
+  return StepPlan::kReady;
+}
+
+StepShape EngineCore::planned_shape() const {
+  const StepTransaction& step = next_step();
+  return step.stage() == StepStage::kPlanned ? shape_of(step.schedule(), state_.settings)
+                                             : dummy_shape(state_.settings);
+}
+
+StepStart EngineCore::submit_step(const StepShape& shape) {
+  CHECK(can_submit_step(), "{} steps are in flight", num_in_flight_);
+  StepTransaction& step = next_step();
+  if (step.stage() == StepStage::kPlanned) step.reserve(state_, shape);
+  if (step.stage() == StepStage::kIdle) step.reserve_dummy(state_, shape);
   if (Status submitted = step.submit(state_, executor_); !submitted.ok()) {
-    step.roll_back(state_);
     last_error_ = std::move(submitted);
     return StepStart::kNotAccepted;
   }
+  launches_digest_ = shape.digest_after(launches_digest_);
   ++num_in_flight_;
   return StepStart::kStarted;
+}
+
+void EngineCore::drop_step() {
+  StepTransaction& step = next_step();
+  if (step.stage() == StepStage::kPlanned) step.drop_plan();
+  if (step.stage() == StepStage::kReserved) step.roll_back(state_);
 }
 
 Status EngineCore::finish_step() {
   CHECK(num_in_flight_ > 0, "no step is in flight");
   StepTransaction& step = steps_[static_cast<size_t>(oldest_)];
   if (Status completed = step.complete(executor_); !completed.ok()) {
-    lose_device(completed.error());
+    fail(completed.error());
     return completed;
   }
   step.commit(state_);
@@ -71,7 +102,8 @@ Status EngineCore::finish_step() {
   return {};
 }
 
-void EngineCore::lose_device(Error error) {
+void EngineCore::fail(Error error) {
+  drop_step();
   failed_ = true;
   last_error_ = std::move(error);
   for (; num_in_flight_ > 0; --num_in_flight_) {

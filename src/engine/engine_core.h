@@ -21,6 +21,13 @@ enum class StepStart : uint8_t {
   kFailed,       // the device was lost: every sequence has ended with kFailed, and none is accepted any more
 };
 
+enum class StepPlan : uint8_t {
+  kReady,    // there are rows to run
+  kIdle,     // as StepStart has it, and the next two
+  kWaiting,  // for the results of a step in flight
+  kFailed,
+};
+
 class EngineCore {
  public:
   // `executor` and `sink` (which may be null) must outlive the engine. Precondition: the settings are checked.
@@ -39,11 +46,29 @@ class EngineCore {
 
   StepStart begin_step(EngineTime now) { return begin_step(now, Scheduler::full_budget(state_.settings)); }
   StepStart begin_step(EngineTime now, const StepBudget& budget);
+
+  // The same in two halves, for ranks that agree in between on what they launch. Between the two nothing else is
+  // called but submit().
+  StepPlan plan_step(EngineTime now, const StepBudget& budget);
+  // What the planned step needs; where none is planned, what the dummy does.
+  StepShape planned_shape() const;
+  bool can_submit_step() const { return num_in_flight_ < state_.settings.max_steps_in_flight; }
+  // Submits what is planned, or else the dummy (StepBatch::make_dummy), in launches of `shape`, which encloses
+  // planned_shape(). kStarted, or kNotAccepted: then the same step may be submitted again, or dropped. Precondition:
+  // can_submit_step().
+  StepStart submit_step(const StepShape& shape);
+  // Forgets what was planned and not submitted.
+  void drop_step();
+
   // Waits for the oldest step in flight and commits it. Precondition: steps_in_flight() > 0. Errors: the device was
   // lost.
   Status finish_step();
+  // Ends everything with kFailed, as when the device is lost: other ranks that the steps need are.
+  void fail(Error error);
 
   int32_t steps_in_flight() const { return num_in_flight_; }
+  // Of the shapes of all steps that were submitted: equal on ranks that have launched alike so far.
+  uint64_t launches_digest() const { return launches_digest_; }
   bool idle() const { return state_.idle(); }
   const EngineState& state() const { return state_; }
   const Status& last_error() const { return last_error_; }
@@ -53,7 +78,10 @@ class EngineCore {
  private:
   static constexpr int32_t kMaxSteps = 2;
 
-  void lose_device(Error error);
+  StepTransaction& next_step() { return steps_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)]; }
+  const StepTransaction& next_step() const {
+    return steps_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)];
+  }
 
   EngineState state_;
   Executor& executor_;
@@ -61,6 +89,7 @@ class EngineCore {
   std::array<StepTransaction, kMaxSteps> steps_;
   int32_t oldest_ = 0;
   int32_t num_in_flight_ = 0;
+  uint64_t launches_digest_ = 0;
   bool draining_ = false;
   bool failed_ = false;
   Status last_error_;

@@ -32,6 +32,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;         // of admissions, those after a preemption included
   int64_t prompt_tokens_cached = 0;  // of these, found by the prefix index
   int64_t tokens_run = 0;
+  int64_t dummy_steps = 0;  // run for the sake of other ranks (data_parallel.h)
   int64_t tokens_out = 0;
   // By place in a draft, up to kCountedDrafts: drafts that were checked (all before them were right, and no end came
   // first), and those that were right.

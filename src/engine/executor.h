@@ -14,8 +14,10 @@ namespace lantern {
 //      token and the slot's drafts from the slot's own length on, which is at most begin_upper. Fewer drafts in the
 //      slot than the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more,
 //      adds them to the slot, and the slot's length grows by as many (by query_len where it prefills).
-//   5. draft_passes drafts for every slot that sampled.
-// A step may write the caches at positions below seq_len_upper() + max(draft_passes, 1) of its rows (from its last
+//   5. shape.draft_passes drafts for every slot that sampled, at most as many as its row wants.
+// Launches are those of batch.shape, whatever the rows need of it: executors that get equal shapes launch alike. The
+// dummy's row (StepBatch::make_dummy) is a decode in a slot that no init, table entry or result ever names.
+// A step may write the caches at positions below seq_len_upper() + max(shape.draft_passes, 1) of its rows (from its last
 // token a row makes the MTP layer's entry of the token behind it); where the block table has the null block, it writes
 // nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays within these bounds all
 // the same.

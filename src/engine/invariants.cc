@@ -143,7 +143,7 @@ Violation check_in_flight(const EngineCore& engine, SequenceId id) {
   int32_t samples = 0;
   int32_t tokens = 0;
   for (int32_t i = 0; i < engine.steps_in_flight(); ++i) {
-    for (const StepRow& row : engine.in_flight(i).batch().rows) {
+    for (const StepRow& row : engine.in_flight(i).schedule().rows) {
       if (row.sequence != id) continue;
       ++steps;
       samples += row.samples ? 1 : 0;

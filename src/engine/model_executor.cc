@@ -54,7 +54,7 @@ class ModelExecutor final : public Executor {
   };
 
   void start_slot(const SlotInit& init);
-  Shape shape_of(const StepBatch& batch, const UploadHeader& header) const;
+  static Shape launch_shape(const StepBatch& batch);
   // Everything from step inputs to the outcome.
   void run(const Shape& shape);
   void sample_rows(const Shape& shape);
@@ -147,7 +147,7 @@ Status ModelExecutor::submit(const StepBatch& batch) {
     model_.cache().copy_blocks(stream_, upload.sub(header.copies.begin, 2 * int64_t{header.copies.count}),
                                header.copies.count);
   }
-  run(shape_of(batch, header));
+  run(launch_shape(batch));
   stream_.copy_to_host(step.outcome.data(), outcome_arena_.all().data(), step.outcome.size() * sizeof(int32_t));
   return {};
 }
@@ -163,16 +163,17 @@ void ModelExecutor::start_slot(const SlotInit& init) {
   sampler_->start_slot(stream_, init.slot, start);
 }
 
-ModelExecutor::Shape ModelExecutor::shape_of(const StepBatch& batch, const UploadHeader& header) const {
-  const int32_t prefills_sampling = static_cast<int32_t>(
-      std::ranges::count_if(batch.rows, [](const StepRow& r) { return r.prefilling && r.samples; }));
-  return {.bucket = {.tokens = batch.num_tokens,
-                     .requests = static_cast<int32_t>(batch.rows.size()),
-                     .query_width = settings_.limits.max_query_len},
-          .decode_tokens = batch.num_decode_tokens,
-          .sample_rows = batch.num_decode_tokens + prefills_sampling,
-          .num_sampling = header.sampling_rows.count,
-          .draft_passes = batch.draft_passes};
+ModelExecutor::Shape ModelExecutor::launch_shape(const StepBatch& batch) {
+  const BucketKey& bucket = batch.shape.bucket;
+  int32_t sample_rows = 0;
+  for (const StepRow& row : batch.rows) {
+    if (row.samples) sample_rows += row.prefilling ? 1 : row.query_len;
+  }
+  return {.bucket = {.tokens = bucket.tokens, .requests = bucket.requests, .query_width = bucket.query_width},
+          .decode_tokens = bucket.kind == StepKind::kDecode ? bucket.tokens : batch.num_decode_tokens,
+          .sample_rows = sample_rows,
+          .num_sampling = batch.shape.sampling_rows,
+          .draft_passes = batch.shape.draft_passes};
 }
 
 void ModelExecutor::run(const Shape& shape) {

@@ -379,7 +379,7 @@ TEST_F(SchedulerTest, ASmallerBudgetIsKept) {
   ASSERT_EQ(engine_->begin_step(EngineTime(0), {.max_tokens = 5, .max_drafts = 1}), StepStart::kStarted);
   const StepBatch& batch = executor_.batches.back();
   EXPECT_EQ(batch.num_tokens, 5);
-  EXPECT_EQ(batch.draft_passes, 1);
+  EXPECT_EQ(batch.shape.draft_passes, 1);
   for (const StepRow& row : batch.rows) EXPECT_LE(row.query_len, 2);
   EXPECT_TRUE(engine_->finish_step().ok());
   finish();

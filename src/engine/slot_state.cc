@@ -1,9 +1,11 @@
 #include "engine/slot_state.h"
 
+#include "engine/step_batch.h"
+
 namespace lantern {
 
 Status SlotState::create(Device& device, const StepLimits& limits) {
-  const int64_t slots = limits.max_requests;
+  const int64_t slots = dummy_slot(limits) + 1;
   arrays_.max_drafts = limits.max_query_len - 1;
   arrays_.block_table_stride = limits.max_blocks_per_request;
   return arena_.create(device, "slot state", [&](plan::IntArena& arena) {

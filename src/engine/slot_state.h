@@ -11,7 +11,7 @@
 
 namespace lantern {
 
-// As kernels see it. S slots, one for each of limits.max_requests.
+// As kernels see it. S slots, one for each of limits.max_requests and the dummy's, which stays empty (step_batch.h).
 struct SlotArrays {
   DevPtr<int32_t> seq_len;      // [S] tokens that have run
   DevPtr<int32_t> max_len;      // [S] tokens that the sequence may have

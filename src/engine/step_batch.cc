@@ -1,5 +1,7 @@
 #include "engine/step_batch.h"
 
+#include <algorithm>
+
 namespace lantern {
 namespace {
 
@@ -7,6 +9,10 @@ size_t requests(const EngineSettings& settings) { return static_cast<size_t>(set
 size_t tables(const EngineSettings& settings) {
   return requests(settings) * static_cast<size_t>(settings.limits.max_blocks_per_request);
 }
+
+// FNV-1a over 64-bit words.
+constexpr uint64_t kDigestSeed = 0xcbf29ce484222325u;
+void add_to_digest(uint64_t& hash, uint64_t word) { hash = (hash ^ word) * 0x100000001b3u; }
 
 }  // namespace
 
@@ -31,8 +37,8 @@ void StepSchedule::clear() {
 }
 
 uint64_t StepSchedule::digest() const {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over 64-bit words
-  const auto add = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001b3u; };
+  uint64_t hash = kDigestSeed;
+  const auto add = [&](uint64_t word) { add_to_digest(hash, word); };
   add(step);
   for (SequenceId id : preempted) add(static_cast<uint64_t>(id));
   for (const Admission& admission : admitted) {
@@ -44,6 +50,48 @@ uint64_t StepSchedule::digest() const {
     add(static_cast<uint64_t>(row.begin_upper) << 32 | static_cast<uint64_t>(row.num_blocks));
   }
   add(static_cast<uint64_t>(draft_passes));
+  return hash;
+}
+
+StepShape shape_of(const StepSchedule& schedule, const EngineSettings& settings) {
+  StepShape shape;
+  shape.bucket = {.tokens = schedule.num_tokens,
+                  .requests = static_cast<int32_t>(schedule.rows.size()),
+                  .query_width = settings.limits.max_query_len,
+                  .kind = schedule.num_decodes == static_cast<int32_t>(schedule.rows.size()) ? StepKind::kDecode
+                                                                                             : StepKind::kMixed};
+  shape.sampling_rows =
+      static_cast<int32_t>(std::ranges::count_if(schedule.rows, [](const StepRow& row) { return row.samples; }));
+  shape.draft_passes = schedule.draft_passes;
+  return shape;
+}
+
+StepShape dummy_shape(const EngineSettings& settings) {
+  StepShape shape;
+  shape.bucket = {.tokens = settings.limits.max_query_len,
+                  .requests = 1,
+                  .query_width = settings.limits.max_query_len,
+                  .kind = StepKind::kDecode};
+  return shape;
+}
+
+StepShape enclosing(const StepShape& a, const StepShape& b) {
+  StepShape shape;
+  shape.bucket = {.tokens = std::max(a.bucket.tokens, b.bucket.tokens),
+                  .requests = std::max(a.bucket.requests, b.bucket.requests),
+                  .query_width = std::max(a.bucket.query_width, b.bucket.query_width),
+                  .kind = std::max(a.bucket.kind, b.bucket.kind)};
+  shape.sampling_rows = std::max(a.sampling_rows, b.sampling_rows);
+  shape.draft_passes = std::max(a.draft_passes, b.draft_passes);
+  return shape;
+}
+
+uint64_t StepShape::digest_after(uint64_t before) const {
+  uint64_t hash = kDigestSeed;
+  add_to_digest(hash, before);
+  add_to_digest(hash, static_cast<uint64_t>(bucket.tokens) << 32 | static_cast<uint64_t>(bucket.requests));
+  add_to_digest(hash, static_cast<uint64_t>(bucket.query_width) << 32 | static_cast<uint64_t>(bucket.kind));
+  add_to_digest(hash, static_cast<uint64_t>(sampling_rows) << 32 | static_cast<uint64_t>(draft_passes));
   return hash;
 }
 
@@ -68,7 +116,16 @@ void StepBatch::clear() {
   num_decodes = 0;
   num_decode_tokens = 0;
   num_tokens = 0;
-  draft_passes = 0;
+  shape = {};
+}
+
+void StepBatch::make_dummy(const EngineSettings& settings) {
+  clear();
+  num_decodes = 1;
+  num_tokens = num_decode_tokens = settings.limits.max_query_len;
+  rows.push_back({.slot = dummy_slot(settings.limits), .query_len = num_tokens});
+  query_start_loc.assign({0, num_tokens});
+  shape = dummy_shape(settings);
 }
 
 StepResults::StepResults(const EngineSettings& settings)

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "device/bucket_key.h"
 #include "engine/block_pool.h"
 #include "engine/engine_settings.h"
 #include "engine/sequence.h"
@@ -15,7 +16,7 @@ namespace lantern {
 
 // One sequence's share of a step. Decodes come first.
 struct StepRow {
-  SequenceId sequence = -1;
+  SequenceId sequence = -1;   // -1: the dummy
   int32_t slot = -1;          // filled in when the step is reserved
   bool prefilling = false;    // runs known tokens; a decode runs what the slot holds: the last token, then drafts
   bool samples = false;       // yields tokens: a decode, or the end of a prompt
@@ -58,6 +59,25 @@ struct StepSchedule {
   uint64_t digest() const;
 };
 
+// What shapes the launches of a step. Ranks that run in step (data_parallel.h) launch the largest that one of them
+// needs.
+struct StepShape {
+  BucketKey bucket;           // no tokens: nothing to run
+  int32_t sampling_rows = 0;  // rows of the drafter's passes behind the first, which has the tokens of the bucket
+  int32_t draft_passes = 0;
+
+  bool empty() const { return bucket.tokens == 0; }
+  // Different where any part is, or what came before.
+  uint64_t digest_after(uint64_t before) const;
+  friend bool operator==(const StepShape&, const StepShape&) = default;
+};
+// What the rows of a schedule need.
+StepShape shape_of(const StepSchedule& schedule, const EngineSettings& settings);
+// What the dummy needs: one decode of max_query_len tokens that samples nothing.
+StepShape dummy_shape(const EngineSettings& settings);
+// The smallest shape that both fit.
+StepShape enclosing(const StepShape& a, const StepShape& b);
+
 // A slot's state is to be made anew before the step.
 struct SlotInit {
   int32_t slot = -1;
@@ -92,11 +112,17 @@ struct StepBatch {
   int32_t num_decodes = 0;
   int32_t num_decode_tokens = 0;
   int32_t num_tokens = 0;
-  int32_t draft_passes = 0;
+  StepShape shape;  // what is launched: at least what the rows need; the rest is padding
 
   explicit StepBatch(const EngineSettings& settings);
   void clear();
+  // One decode of max_query_len tokens in the dummy's slot, which has no blocks: a valid step that reads the null
+  // block, writes no cache and yields nothing. What a rank runs that has nothing of its own to run.
+  void make_dummy(const EngineSettings& settings);
 };
+
+// A slot beyond those of sequences. The executor keeps it as it was made: empty, its table all null block.
+inline int32_t dummy_slot(const StepLimits& limits) { return limits.max_requests; }
 
 struct StepResults {
   int32_t max_query_len = 1;

@@ -40,15 +40,33 @@ void StepTransaction::apply_without_rows(EngineState& state) {
   stage_ = StepStage::kIdle;
 }
 
-void StepTransaction::reserve(EngineState& state) {
+void StepTransaction::drop_plan() {
   CHECK(stage_ == StepStage::kPlanned, "the step is not planned");
+  schedule_.clear();
+  stage_ = StepStage::kIdle;
+}
+
+void StepTransaction::reserve_dummy(EngineState& state, const StepShape& shape) {
+  CHECK(stage_ == StepStage::kIdle, "the step is under way");
+  schedule_.clear();
+  blocks_before_.clear();
+  batch_.make_dummy(state.settings);
+  batch_.step = state.next_step;
+  CHECK(enclosing(shape, batch_.shape) == shape, "the dummy does not fit the step's shape");
+  batch_.shape = shape;
+  stage_ = StepStage::kReserved;
+}
+
+void StepTransaction::reserve(EngineState& state, const StepShape& shape) {
+  CHECK(stage_ == StepStage::kPlanned, "the step is not planned");
+  CHECK(enclosing(shape, shape_of(schedule_, state.settings)) == shape, "the rows do not fit the step's shape");
   apply_decisions(state);
   batch_.clear();
   blocks_before_.clear();
   batch_.step = schedule_.step;
   batch_.num_decodes = schedule_.num_decodes;
   batch_.num_tokens = schedule_.num_tokens;
-  batch_.draft_passes = schedule_.draft_passes;
+  batch_.shape = shape;
   batch_.query_start_loc.push_back(0);
   for (StepRow& row : schedule_.rows) reserve_row(state, row);
   batch_.rows.assign(schedule_.rows.begin(), schedule_.rows.end());
@@ -97,7 +115,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
 Status StepTransaction::submit(EngineState& state, Executor& executor) {
   CHECK(stage_ == StepStage::kReserved, "the step is not reserved");
   RETURN_IF_ERROR(executor.submit(batch_));
-  for (const StepRow& row : batch_.rows) {
+  for (const StepRow& row : schedule_.rows) {
     Sequence& sequence = state.at(row.sequence);
     sequence.slot_ready = true;
     sequence.blocks_sent = sequence.num_blocks();
@@ -109,15 +127,16 @@ Status StepTransaction::submit(EngineState& state, Executor& executor) {
     }
   }
   ++state.next_step;
-  state.stats.tokens_run += batch_.num_tokens;
+  state.stats.tokens_run += schedule_.num_tokens;
+  state.stats.dummy_steps += schedule_.rows.empty() ? 1 : 0;
   stage_ = StepStage::kSubmitted;
   return {};
 }
 
 void StepTransaction::roll_back(EngineState& state) {
   CHECK(stage_ == StepStage::kReserved, "the step is not reserved");
-  for (size_t r = batch_.rows.size(); r-- > 0;) {
-    std::vector<BlockLease>& blocks = state.at(batch_.rows[r].sequence).blocks;
+  for (size_t r = schedule_.rows.size(); r-- > 0;) {
+    std::vector<BlockLease>& blocks = state.at(schedule_.rows[r].sequence).blocks;
     while (blocks.size() > static_cast<size_t>(blocks_before_[r])) blocks.pop_back();
   }
   for (ReplacedBlock& replaced : replaced_) {
@@ -138,12 +157,12 @@ Status StepTransaction::complete(Executor& executor) {
 void StepTransaction::commit(EngineState& state) {
   CHECK(stage_ == StepStage::kCompleted, "the step is not complete");
   replaced_.clear();
-  for (int32_t r = 0; r < static_cast<int32_t>(batch_.rows.size()); ++r) commit_row(state, r);
+  for (int32_t r = 0; r < static_cast<int32_t>(schedule_.rows.size()); ++r) commit_row(state, r);
   stage_ = StepStage::kIdle;
 }
 
 void StepTransaction::commit_row(EngineState& state, int32_t r) {
-  const StepRow& row = batch_.rows[static_cast<size_t>(r)];
+  const StepRow& row = schedule_.rows[static_cast<size_t>(r)];
   Sequence& sequence = state.at(row.sequence);
   if (row.samples) --sequence.samples_in_flight;
   const bool ended = sequence.phase == SequencePhase::kRetiring;
@@ -209,7 +228,7 @@ void StepTransaction::accept_tokens(EngineState& state, const StepRow& row, std:
 void StepTransaction::fail(EngineState& state) {
   CHECK(stage_ == StepStage::kSubmitted, "the step is not in flight");
   replaced_.clear();
-  for (const StepRow& row : batch_.rows) {
+  for (const StepRow& row : schedule_.rows) {
     Sequence& sequence = state.at(row.sequence);
     if (row.samples) --sequence.samples_in_flight;
     if (sequence.phase != SequencePhase::kRetiring) end_sequence(state, row.sequence, EndReason::kFailed);

@@ -32,7 +32,11 @@ class StepTransaction {
   // Nothing is to be run. Preemptions and the like of the schedule are applied all the same.
   void apply_without_rows(EngineState& state);
 
-  void reserve(EngineState& state);                       // kPlanned -> kReserved
+  void drop_plan();  // kPlanned -> kIdle
+  // kPlanned -> kReserved, to be launched in a shape that encloses shape_of(schedule()).
+  void reserve(EngineState& state, const StepShape& shape);
+  // kIdle -> kReserved: the dummy, which has no rows of the engine's and changes nothing.
+  void reserve_dummy(EngineState& state, const StepShape& shape);
   Status submit(EngineState& state, Executor& executor);  // kReserved -> kSubmitted, or kReserved on an error
   void roll_back(EngineState& state);                     // kReserved -> kIdle
   Status complete(Executor& executor);                    // kSubmitted -> kCompleted

@@ -30,7 +30,7 @@ FakeExecutor::FakeExecutor(const EngineSettings& settings, const Options& option
       random_(options.seed),
       cache_(static_cast<size_t>(settings.limits.num_blocks) * static_cast<size_t>(settings.limits.block_size),
              kUnwritten),
-      slots_(static_cast<size_t>(settings.limits.max_requests)) {}
+      slots_(static_cast<size_t>(dummy_slot(settings.limits)) + 1) {}
 
 Status FakeExecutor::submit(const StepBatch& batch) {
   if (refuse_next_) {
@@ -38,6 +38,12 @@ Status FakeExecutor::submit(const StepBatch& batch) {
     return Error(ErrorCode::kIo, "told to refuse");
   }
   if (static_cast<int32_t>(in_flight_.size()) >= settings_.max_steps_in_flight) complain("too many steps in flight");
+  check_shape(batch);
+  shapes_.push_back(batch.shape);
+  if (batch.rows.front().sequence < 0) {
+    in_flight_.emplace_back(Step{.batch = batch, .num_tokens = {0}, .status = {RowStatus::kOk}, .done = true});
+    return {};
+  }
   check_new_blocks(batch);
   Step& step = in_flight_.emplace_back(Step{.batch = batch});
   for (const SlotInit& init : batch.slot_inits) {
@@ -59,6 +65,38 @@ Status FakeExecutor::submit(const StepBatch& batch) {
   }
   if (!options_.late) run(step);
   return {};
+}
+
+// The launches must have room for the rows, and the dummy must be what it is by construction.
+void FakeExecutor::check_shape(const StepBatch& batch) {
+  const auto rows = static_cast<int32_t>(batch.rows.size());
+  const BucketKey& bucket = batch.shape.bucket;
+  int32_t sampling = 0;
+  int32_t wanted = 0;
+  for (const StepRow& row : batch.rows) {
+    sampling += row.samples ? 1 : 0;
+    wanted = std::max(wanted, row.next_drafts);
+    if (row.prefilling && bucket.kind != StepKind::kMixed) complain("a prefill in a {}", to_string(bucket));
+    if (!row.prefilling && row.query_len > bucket.query_width)
+      complain("a decode of {} tokens in a {}", row.query_len, to_string(bucket));
+  }
+  if (batch.num_tokens > bucket.tokens || rows > bucket.requests || sampling > batch.shape.sampling_rows ||
+      wanted > batch.shape.draft_passes) {
+    complain("{} rows of {} tokens, {} of which sample and want {} drafts, in a {} with {} and {}", rows,
+             batch.num_tokens, sampling, wanted, to_string(bucket), batch.shape.sampling_rows,
+             batch.shape.draft_passes);
+  }
+  if (bucket.tokens > settings_.limits.max_tokens || bucket.requests > settings_.limits.max_requests ||
+      batch.shape.draft_passes > settings_.max_drafts()) {
+    complain("a {} with {} drafts is beyond the limits", to_string(bucket), batch.shape.draft_passes);
+  }
+  if (batch.rows.front().sequence >= 0) return;
+  const StepRow& dummy = batch.rows.front();
+  if (rows != 1 || dummy.slot != dummy_slot(settings_.limits) || dummy.prefilling || dummy.samples ||
+      dummy.query_len != settings_.limits.max_query_len || !batch.slot_inits.empty() || !batch.copies.empty() ||
+      !batch.table_entries.empty() || !batch.prompt_tokens.empty()) {
+    complain("step {} is no dummy: {} rows, slot {}, {} tokens", batch.step, rows, dummy.slot, dummy.query_len);
+  }
 }
 
 // The first position that a row of a step in flight may write.
@@ -222,7 +260,7 @@ void FakeExecutor::run_row(Step& step, size_t r) {
   // The drafter leaves entries of its own behind, right or wrong, where the table has blocks.
   slot.drafts.clear();
   TextHash text = append(slot.text.back(), slot.last_token);
-  for (int32_t i = 0; i < batch.draft_passes; ++i) {
+  for (int32_t i = 0; i < batch.shape.draft_passes; ++i) {
     int32_t token = next_token(text, slot.seed, options_.vocab);
     if (!chance(options_.acceptance)) token = (token + 1) % options_.vocab;
     slot.drafts.push_back(token);

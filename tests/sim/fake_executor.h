@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -38,6 +39,8 @@ class FakeExecutor final : public Executor {
   bool ready() const override { return !in_flight_.empty(); }
   Status wait(StepResults& results) override;
 
+  // Of all steps that were submitted since the last call, in order.
+  std::vector<StepShape> take_shapes() { return std::exchange(shapes_, {}); }
   void refuse_next() { refuse_next_ = true; }
   // The first thing that went against the contract.
   const std::optional<std::string>& fault() const { return fault_; }
@@ -77,6 +80,7 @@ class FakeExecutor final : public Executor {
   void run(Step& step);
   void run_row(Step& step, size_t r);
   int32_t first_position(const StepRow& row, const Step& step) const;
+  void check_shape(const StepBatch& batch);
   void check_new_blocks(const StepBatch& batch);
   TextHash* entry(Slot& slot, int32_t position);
   TextHash text_before(const Slot& slot, int32_t position) const {
@@ -94,6 +98,7 @@ class FakeExecutor final : public Executor {
   std::vector<TextHash> cache_;  // [num_blocks][block_size]
   std::vector<Slot> slots_;
   std::deque<Step> in_flight_;
+  std::vector<StepShape> shapes_;
   bool refuse_next_ = false;
   std::optional<std::string> fault_;
   int64_t drafts_accepted_ = 0;

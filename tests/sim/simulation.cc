@@ -96,6 +96,7 @@ void SimTotals::add(const SimTotals& other) {
   rows_with_results_dropped += other.rows_with_results_dropped;
   fully_reserved += other.fully_reserved;
   constrained += other.constrained;
+  dummy_steps += other.dummy_steps;
   longest_wait = std::max(longest_wait, other.longest_wait);
 }
 
@@ -221,22 +222,54 @@ void Simulation::on_end(const Sequence& sequence) {
   }
 }
 
-void Simulation::begin() {
+void Simulation::plan_twice() {
   const EngineState& state = engine_.state();
-  const bool expires = !state.deadlines.empty() && state.deadlines.first_key() <= now_;
-  const bool planned = !expires && engine_.steps_in_flight() < settings_.engine.max_steps_in_flight;
   const StepBudget budget = Scheduler::full_budget(settings_.engine);
-  if (planned) {
-    second_scheduler_.plan(state, budget, now_, second_schedule_);
-    if (auto violation = find_violation(state, second_schedule_, budget)) complain("{}", *violation);
-  }
-  const StepStart start = engine_.begin_step(now_, budget);
+  const bool expires = !state.deadlines.empty() && state.deadlines.first_key() <= now_;
+  planned_twice_ = !expires && engine_.can_submit_step();
+  if (!planned_twice_) return;
+  second_scheduler_.plan(state, budget, now_, second_schedule_);
+  if (auto violation = find_violation(state, second_schedule_, budget)) complain("{}", *violation);
+}
+
+void Simulation::begin() {
+  plan_twice();
+  const StepStart start = engine_.begin_step(now_);
   if (start == StepStart::kNotAccepted) ++totals_.refused_steps;
   if (start == StepStart::kIdle && !engine_.idle()) complain("F1: idle with sequences alive");
-  if (start != StepStart::kStarted) return;
-  ++totals_.steps;
+  if (start == StepStart::kStarted) note_step();
+}
+
+StepWish Simulation::plan() {
+  if (!engine_.can_submit_step()) finish();
+  plan_twice();
+  const StepPlan plan = engine_.plan_step(now_, Scheduler::full_budget(settings_.engine));
+  if (plan == StepPlan::kIdle && !engine_.idle()) complain("F1: idle with sequences alive");
+  StepWish wish;
+  if (plan == StepPlan::kReady) wish.shape = engine_.planned_shape();
+  wish.busy = !engine_.idle() || engine_.steps_in_flight() > 0;
+  wish.launches_digest = engine_.launches_digest();
+  return wish;
+}
+
+void Simulation::run(const StepShape& shape) {
+  if (engine_.submit_step(shape) == StepStart::kNotAccepted) {
+    ++totals_.refused_steps;
+    engine_.drop_step();
+    while (engine_.steps_in_flight() > 0) finish();
+    if (engine_.submit_step(shape) != StepStart::kStarted) complain("the dummy was refused");
+  }
+  note_step();
+}
+
+void Simulation::note_step() {
   const StepTransaction& step = engine_.in_flight(engine_.steps_in_flight() - 1);
-  if (planned && !second_schedule_.rows.empty() && step.schedule().digest() != second_schedule_.digest()) {
+  if (step.schedule().rows.empty()) {
+    ++totals_.dummy_steps;
+    return;
+  }
+  ++totals_.steps;
+  if (planned_twice_ && !second_schedule_.rows.empty() && step.schedule().digest() != second_schedule_.digest()) {
     complain("P5: two schedules of one state differ");
   }
   totals_.decode_rows += step.batch().num_decodes;
@@ -247,7 +280,7 @@ void Simulation::begin() {
 
 void Simulation::finish() {
   if (engine_.steps_in_flight() == 0) return;
-  for (const StepRow& row : engine_.in_flight(0).batch().rows) {
+  for (const StepRow& row : engine_.in_flight(0).schedule().rows) {
     totals_.rows_with_results_dropped += engine_.state().at(row.sequence).phase == SequencePhase::kRetiring ? 1 : 0;
   }
   if (Status finished = engine_.finish_step(); !finished.ok()) complain("{}", finished.error().message());

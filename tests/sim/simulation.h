@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data_parallel.h"
 #include "engine/engine_core.h"
 #include "fake_executor.h"
 
@@ -38,7 +39,7 @@ struct SimTotals {
   int64_t decode_rows = 0, prefill_rows = 0;
   int64_t ends_by_reason[6] = {};
   int64_t preemptions = 0, cached_tokens = 0, drafts_accepted = 0, blocks_copied = 0, forks = 0, overtakes = 0,
-          refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0;
+          refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0, dummy_steps = 0;
   int64_t longest_wait = 0;  // steps from submission to end
   void add(const SimTotals& other);
 };
@@ -52,6 +53,14 @@ class Simulation final : private OutputSink {
   std::optional<std::string> apply(const SimEvent& event);
   // Serves everything that is in to its end, without new requests, and looks for leaks.
   std::optional<std::string> drain();
+
+  // For ranks that run in step: the first half of a begin event, which ends the oldest step where there must be one
+  // fewer, and the second, with the agreed shape. A step that the executor refuses is replaced by the dummy.
+  StepWish plan();
+  void run(const StepShape& shape);
+  std::vector<StepShape> take_shapes() { return executor_.take_shapes(); }
+  // As after an event.
+  std::optional<std::string> check();
 
   // For the exhaustive search.
   void submit(Request request);
@@ -76,7 +85,8 @@ class Simulation final : private OutputSink {
   Request make_request(const SimEvent& event) const;
   void begin();
   void finish();
-  std::optional<std::string> check();
+  void plan_twice();
+  void note_step();
   template <class... Args>
   void complain(fmt::format_string<Args...> format, Args&&... args) {
     if (!fault_) fault_ = fmt::format(format, std::forward<Args>(args)...);
@@ -86,6 +96,7 @@ class Simulation final : private OutputSink {
   FakeExecutor executor_;
   Scheduler second_scheduler_;
   StepSchedule second_schedule_;
+  bool planned_twice_ = false;
   EngineTime now_{0};
   std::map<RequestId, Watched> watched_;  // requests with choices that have not ended
   std::vector<RequestId> submitted_;      // recent ones, dead or alive: what cancel events choose from
