@@ -51,12 +51,21 @@ struct TokenStream::Queue {
         to.tokens.insert(to.tokens.end(), output.tokens.begin(), output.tokens.end());
         output.tokens = std::move(to.tokens);
         output.text = std::move(to.text) + output.text;
+        join(to.logprobs, output.logprobs);
+        join(to.prompt_logprobs, output.prompt_logprobs);
       } else {
         choices.push_back(output.choice);
       }
       to = std::move(output);
     }
     something_came.notify_one();
+  }
+
+  // `later` becomes both, one behind the other.
+  static void join(Logprobs& earlier, Logprobs& later) {
+    if (earlier.empty()) return;
+    earlier.append(later.rows(0, later.size()));
+    later = std::move(earlier);
   }
 
   bool has_something() const { return !choices.empty() || num_open == 0; }

@@ -19,6 +19,7 @@
 #include "engine/block_hash.h"
 #include "engine/engine_settings.h"
 #include "engine/executor.h"
+#include "engine/logprobs.h"
 #include "engine/request.h"
 #include "text/tokenizer.h"
 
@@ -43,6 +44,11 @@ struct Output {
   int32_t stop_token = -1;                  // that ended it
   int32_t cached_tokens = 0;                // of the prompt, found by the prefix index; with the last output
   std::string error;                        // one sentence, with kFailed
+  // Of each of `tokens`, where the request wants logprobs.
+  Logprobs logprobs;
+  // Where it wants prompt_logprobs, with choice 0: of the prompt's tokens from token 1 on, those that came since the
+  // last output. All have come before the choice's first token.
+  Logprobs prompt_logprobs;
 
   bool ended() const { return end_reason != EndReason::kNone; }
 };

@@ -21,6 +21,18 @@ double thread_cpu_seconds() {
 }
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// Some steps' worth, of long prompts two.
+OutputRoom output_room(const EngineSettings& settings) {
+  const StepLimits& limits = settings.limits;
+  OutputRoom room;
+  room.items = 4 * static_cast<size_t>(limits.max_requests);
+  room.tokens = 4 * static_cast<size_t>(limits.max_sample_rows());
+  if (settings.max_logprobs < 0) return room;
+  room.logprobs = room.tokens + 2 * static_cast<size_t>(limits.max_tokens);
+  room.logprobs_width = settings.max_logprobs;
+  return room;
+}
+
 Error shutting_down() {
   return Error(ErrorCode::kUnsupported, "the engine is shutting down and takes no more requests");
 }
@@ -44,13 +56,11 @@ Status TimedExecutor::wait(StepResults& results) {
 }
 
 EngineLoop::EngineLoop(Engine::Parts parts) : parts_(std::move(parts)), executor_(std::move(parts_.executor)) {
-  // Some steps' worth.
-  const auto items = 4 * static_cast<size_t>(parts_.settings.limits.max_requests);
-  const auto tokens = 4 * static_cast<size_t>(parts_.settings.limits.max_sample_rows());
-  batch_.reserve(items, tokens);
+  const OutputRoom room = output_room(parts_.settings);
+  batch_.reserve(room);
   report_.num_blocks = report_.num_free_blocks = parts_.settings.limits.num_blocks - 1;
   core_ = std::make_unique<EngineCore>(parts_.settings, parts_.hash_key, executor_, static_cast<OutputSink*>(this));
-  delivery_ = std::make_unique<OutputDelivery>(items, tokens, [this](int64_t ended) {
+  delivery_ = std::make_unique<OutputDelivery>(room, [this](int64_t ended) {
     {
       const std::lock_guard lock(mutex_);
       num_live_ -= ended;
@@ -80,9 +90,6 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
     return Error(ErrorCode::kUnsupported,
                  "stop strings need a tokenizer, which this engine was made without; use stop_token_ids");
   }
-  if (request.request.logprobs >= 0 || request.request.prompt_logprobs >= 0) {
-    return Error(ErrorCode::kUnsupported, "log-probabilities are not given by the engine yet; leave logprobs out");
-  }
   if (request.timeout) {
     if (request.timeout->count() <= 0) {
       return Error(ErrorCode::kInvalidArgument,
@@ -95,6 +102,10 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
     ids.insert(ids.end(), parts_.eos_token_ids.begin(), parts_.eos_token_ids.end());
   }
   RETURN_IF_ERROR(check_request(request.request, parts_.settings));
+  if (parts_.vocab_size > 0) {  // no more than there are can be listed
+    request.request.logprobs = std::min(request.request.logprobs, parts_.vocab_size);
+    request.request.prompt_logprobs = std::min(request.request.prompt_logprobs, parts_.vocab_size);
+  }
 
   auto live = std::make_shared<LiveRequest>();
   live->rules = {
@@ -300,6 +311,22 @@ OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t coun
                           .num_tokens = static_cast<size_t>(verdict.kept)});
   batch_.tokens.insert(batch_.tokens.end(), tokens.begin(), tokens.begin() + verdict.kept);
   return verdict;
+}
+
+void EngineLoop::on_logprobs(const Sequence& /*sequence*/, const LogprobRows& rows) {
+  OutputBatch::Item& item = batch_.items.back();  // that on_tokens() made
+  item.first_logprob = batch_.logprobs.size();
+  item.num_logprobs = rows.size();
+  batch_.logprobs.append(rows);
+}
+
+void EngineLoop::on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) {
+  batch_.items.push_back({.live = live_.at(sequence.request_id).get(),
+                          .choice = sequence.choice,
+                          .first_token = batch_.tokens.size(),
+                          .first_logprob = batch_.logprobs.size(),
+                          .num_prompt_logprobs = rows.size()});
+  batch_.logprobs.append(rows);
 }
 
 void EngineLoop::on_end(const Sequence& sequence) {

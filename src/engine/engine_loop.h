@@ -61,6 +61,8 @@ class EngineLoop final : private OutputSink {
 
   // OutputSink, on the engine thread.
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
+  void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_end(const Sequence& sequence) override;
 
   EngineTime now() const;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/sampling_settings.h"
+
 namespace lantern {
 namespace {
 
@@ -32,6 +34,10 @@ Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
   RETURN_IF_ERROR(at_least("max_overtakes", result.max_overtakes, 0));
   RETURN_IF_ERROR(at_least("priority_step", result.priority_step.count(), 0));
   RETURN_IF_ERROR(at_least("deadline_slack", result.deadline_slack.count(), 0));
+  if (result.max_logprobs < -1 || result.max_logprobs > kMaxLogprobs) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("max_logprobs is {}; it is -1 (no log-probabilities) to {}",
+                                                          result.max_logprobs, kMaxLogprobs));
+  }
   if (result.max_steps_in_flight != 1 && result.max_steps_in_flight != 2) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("max_steps_in_flight is {}; it is 1 (steps strictly in turn) or 2 (planning overlaps)",

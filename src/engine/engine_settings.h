@@ -42,6 +42,10 @@ struct EngineSettings {
   EngineTime priority_step{10'000'000};  // how much later a request counts as come, for each unit of its priority
   EngineTime deadline_slack{1'000'000};  // a request counts as come at the latest so long before its deadline
 
+  // Most likely tokens that a request may have listed for each token, up to kMaxLogprobs; -1: no log-probabilities, and
+  // no memory for them.
+  int32_t max_logprobs = 20;
+
   bool adaptive_drafts = true;  // false: always as many drafts as the limits allow
   StepCost step_cost;
 

@@ -15,6 +15,9 @@ namespace lantern {
 //      slot than the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more,
 //      adds them to the slot, and the slot's length grows by as many (by query_len where it prefills).
 //   5. shape.draft_passes drafts for every slot that sampled, at most as many as its row wants.
+// Where the batch says logprobs, the yielded tokens of sampling rows whose request wants them come with those of the
+// target, whether they were drafts or not; for num_scored tokens of a row from score_from on, those of the token behind
+// each come too.
 // Launches are those of batch.shape, whatever the rows need of it: executors that get equal shapes launch alike. The
 // dummy's row (StepBatch::make_dummy) is a decode in a slot that no init, table entry or result ever names.
 // A step may write the caches at positions below seq_len_upper() + max(shape.draft_passes, 1) of its rows (from its last
@@ -46,6 +49,11 @@ class OutputSink {
   virtual ~OutputSink() = default;
   // `sequence` ends in new tokens: its last `count`.
   virtual Verdict on_tokens(const Sequence& sequence, int32_t count) = 0;
+  // After on_tokens(), where the request wants logprobs: those of the tokens that were kept.
+  virtual void on_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}
+  // Where the request wants prompt_logprobs: those of the prompt's tokens up to `sequence.num_scored`, the last of
+  // `rows`. In order from token 1 on, each once, before the first token of the output.
+  virtual void on_prompt_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}
   // Once for each choice, after its last token.
   virtual void on_end(const Sequence& sequence) = 0;
 };

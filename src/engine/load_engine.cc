@@ -94,6 +94,7 @@ Result<EngineSettings> choose_settings(const EngineOptions& options, const Model
   settings.max_queued = options.max_queued;
   settings.prefix_caching = options.prefix_caching;
   settings.adaptive_drafts = options.adaptive_drafts;
+  settings.max_logprobs = options.max_logprobs;
   return EngineSettings::checked(settings);
 }
 

@@ -34,6 +34,7 @@ struct EngineOptions {
   int64_t kv_cache_bytes = 0;
   int32_t max_queued = 10000;
   bool prefix_caching = true;
+  int32_t max_logprobs = 20;  // as EngineSettings has it
 
   // For benchmarks: what is put around the executor, and who is told of the layers of every step.
   std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap_executor = {};

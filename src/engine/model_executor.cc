@@ -10,6 +10,7 @@
 #include "attention/plan/step_plan_buffers.h"
 #include "base/check.h"
 #include "engine/mtp_drafter.h"
+#include "engine/prompt_scorer.h"
 #include "engine/sampler.h"
 #include "engine/slot_state.h"
 #include "engine/step_kernels.h"
@@ -44,16 +45,25 @@ class ModelExecutor final : public Executor {
     int32_t sample_rows = 0;   // rows of logits
     int32_t num_sampling = 0;  // rows of the step that sample
     int32_t draft_passes = 0;
+    bool logprobs = false;   // of the samples
+    int32_t num_scored = 0;  // tokens of prompts whose logits are scored
   };
   // Host memory of a step in flight.
   struct InFlight {
-    explicit InFlight(const EngineSettings& settings) : upload(settings) {}
+    explicit InFlight(const EngineSettings& settings);
     StepUpload upload;
     std::vector<int32_t> outcome;  // as StepOutcome lies on the device
     int32_t num_rows = 0;
+    std::vector<int32_t> sample_begin;  // by row: its first row of logits
+    Logprobs logprobs;                  // [max_sample_rows], by row of logits
+    Logprobs scores;                    // [max_tokens]
+    bool has_logprobs = false;
+    int32_t num_scored = 0;
   };
 
   void start_slot(const SlotInit& init);
+  static void note_logprobs(const StepBatch& batch, const Shape& shape, InFlight& step);
+  static void take_logprobs(const InFlight& step, StepResults& results);
   static Shape launch_shape(const StepBatch& batch);
   // Everything from step inputs to the outcome.
   void run(const Shape& shape);
@@ -71,6 +81,7 @@ class ModelExecutor final : public Executor {
   std::unique_ptr<PersistentBuffer<int32_t>> upload_;
   plan::IntArena arena_;
   std::unique_ptr<Sampler> sampler_;
+  PromptScorer scorer_;
   Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, request_slots_, wanted_drafts_;
   plan::IntArena outcome_arena_;
   Fixed<int32_t> outcome_tokens_, outcome_num_tokens_, outcome_status_;
@@ -82,6 +93,14 @@ class ModelExecutor final : public Executor {
   int32_t oldest_ = 0;
   int32_t num_in_flight_ = 0;
 };
+
+ModelExecutor::InFlight::InFlight(const EngineSettings& settings) : upload(settings) {
+  sample_begin.resize(static_cast<size_t>(settings.limits.max_requests));
+  if (settings.max_logprobs < 0) return;
+  logprobs.width = scores.width = settings.max_logprobs;
+  logprobs.resize(static_cast<size_t>(settings.limits.max_sample_rows()));
+  scores.resize(static_cast<size_t>(settings.limits.max_tokens));
+}
 
 Status ModelExecutor::create() {
   const StepLimits& limits = settings_.limits;
@@ -119,10 +138,13 @@ Status ModelExecutor::create() {
   sampling.max_model_len = limits.max_model_len;
   sampling.vocab = model_.config().vocab_size;
   sampling.rows_at_once = model_.options().sample_rows;
+  sampling.max_logprobs = settings_.max_logprobs;
   ASSIGN_OR_RETURN(sampler_, Sampler::create(device_, sampling));
+  RETURN_IF_ERROR(scorer_.create(device_, limits.max_tokens, settings_.max_logprobs));
   if (settings_.max_drafts() > 0 && options_.drafter == Drafter::kMtp) {
     ASSIGN_OR_RETURN(mtp_drafter_, MtpDrafter::create(device_, model_, settings_));
   }
+
   steps_.reserve(kMaxSteps);
   for (int32_t i = 0; i < kMaxSteps; ++i) {
     steps_.emplace_back(settings_).outcome.resize(static_cast<size_t>(outcome_arena_.all().size()));
@@ -147,9 +169,39 @@ Status ModelExecutor::submit(const StepBatch& batch) {
     model_.cache().copy_blocks(stream_, upload.sub(header.copies.begin, 2 * int64_t{header.copies.count}),
                                header.copies.count);
   }
-  run(launch_shape(batch));
+  const Shape shape = launch_shape(batch);
+  run(shape);
   stream_.copy_to_host(step.outcome.data(), outcome_arena_.all().data(), step.outcome.size() * sizeof(int32_t));
+  note_logprobs(batch, shape, step);
+  if (shape.logprobs) sampler_->copy_logprobs_to_host(stream_, step.logprobs, shape.sample_rows);
+  scorer_.copy_to_host(stream_, step.scores, shape.num_scored);
   return {};
+}
+
+// Where the log-probabilities of the step's rows will lie.
+void ModelExecutor::note_logprobs(const StepBatch& batch, const Shape& shape, InFlight& step) {
+  step.has_logprobs = shape.logprobs;
+  step.num_scored = shape.num_scored;
+  int32_t used = 0;
+  for (size_t r = 0; r < batch.rows.size(); ++r) {
+    const StepRow& row = batch.rows[r];
+    step.sample_begin[r] = used;
+    if (row.samples) used += row.prefilling ? 1 : row.query_len;
+  }
+}
+
+void ModelExecutor::take_logprobs(const InFlight& step, StepResults& results) {
+  if (step.has_logprobs) {
+    for (int32_t r = 0; r < step.num_rows; ++r) {
+      const auto first = static_cast<size_t>(step.sample_begin[static_cast<size_t>(r)]);
+      const auto count = static_cast<size_t>(results.num_tokens[static_cast<size_t>(r)]);
+      results.logprobs.copy_in(static_cast<size_t>(r) * static_cast<size_t>(results.max_query_len),
+                               step.logprobs.rows(first, count));
+    }
+  }
+  if (step.num_scored > 0) {
+    results.prompt_logprobs.copy_in(0, step.scores.rows(0, static_cast<size_t>(step.num_scored)));
+  }
 }
 
 void ModelExecutor::start_slot(const SlotInit& init) {
@@ -158,6 +210,7 @@ void ModelExecutor::start_slot(const SlotInit& init) {
                   .rules = request.token_rules(),
                   .tokens = init.sequence->tokens,
                   .prompt_len = init.sequence->prompt_len};
+  start.num_logprobs = request.logprobs;
   start.sampling.seed = init.sequence->seed();
   if (request.ignore_stop_tokens) start.rules.stop_token_ids = {};
   sampler_->start_slot(stream_, init.slot, start);
@@ -173,7 +226,9 @@ ModelExecutor::Shape ModelExecutor::launch_shape(const StepBatch& batch) {
           .decode_tokens = bucket.kind == StepKind::kDecode ? bucket.tokens : batch.num_decode_tokens,
           .sample_rows = sample_rows,
           .num_sampling = batch.shape.sampling_rows,
-          .draft_passes = batch.shape.draft_passes};
+          .draft_passes = batch.shape.draft_passes,
+          .logprobs = batch.logprobs,
+          .num_scored = batch.num_scored};
 }
 
 void ModelExecutor::run(const Shape& shape) {
@@ -190,6 +245,7 @@ void ModelExecutor::run(const Shape& shape) {
   mask_unwritten(stream_, {.upload = upload, .slot_mapping = plan.groups[0].slot_mapping});
   const StepView view = plan_.view(inputs_, shape.bucket, shape.decode_tokens);
   model_.forward(stream_, view, Fixed<const int32_t>(token_ids_), options_.observer);
+  scorer_.run(stream_, model_, sampler_->slots(), upload, slots_.arrays(), shape.num_scored);
   sample_rows(shape);
   advance_slots(stream_, {.upload = upload,
                           .slots = slots_.arrays(),
@@ -224,7 +280,8 @@ void ModelExecutor::sample_rows(const Shape& shape) {
                                          .max_requests = shape.bucket.requests},
                             .draft_tokens = Fixed<const int32_t>(slots_.drafts()),
                             .num_drafts = Fixed<const int32_t>(slots_.num_drafts()),
-                            .rows = shape.sample_rows});
+                            .rows = shape.sample_rows,
+                            .logprobs = shape.logprobs});
   const int32_t most = model_.options().sample_rows;
   for (int32_t begin = 0; begin < shape.sample_rows; begin += most) {
     const int32_t rows = std::min(most, shape.sample_rows - begin);
@@ -247,6 +304,7 @@ Status ModelExecutor::wait(StepResults& results) {
   std::ranges::copy(outcome.subspan(static_cast<size_t>(num_tokens_at_), rows), results.num_tokens.begin());
   std::ranges::transform(outcome.subspan(static_cast<size_t>(status_at_), rows), results.status.begin(),
                          [](int32_t status) { return static_cast<RowStatus>(status); });
+  take_logprobs(step, results);
   oldest_ = (oldest_ + 1) % kMaxSteps;
   --num_in_flight_;
   return {};

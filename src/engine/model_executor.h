@@ -27,7 +27,8 @@ struct ModelExecutorOptions {
   int32_t min_ngram = 1, max_ngram = 4;  // tokens of the text's end that are looked for
 
   // Below 0: drafts are verified. In [0, 1]: each is accepted with this chance, whatever it is, and what was to be
-  // sampled is replaced by it: for benchmarks on random weights, whose drafts are never right.
+  // sampled is replaced by it: for benchmarks on random weights, whose drafts are never right. Log-probabilities then
+  // are those of what was to be sampled.
   double synthetic_acceptance = -1;
   // Told of every step's layers, those of the MTP layer left out; outlives the executor. For benchmarks.
   const StepObserver* observer = nullptr;

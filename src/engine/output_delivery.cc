@@ -4,15 +4,18 @@
 
 namespace lantern {
 
-void OutputBatch::reserve(size_t num_items, size_t num_tokens) {
-  items.reserve(num_items);
-  tokens.reserve(num_tokens);
-  ended.reserve(num_items);
+void OutputBatch::reserve(const OutputRoom& room) {
+  items.reserve(room.items);
+  tokens.reserve(room.tokens);
+  ended.reserve(room.items);
+  logprobs.width = room.logprobs_width;
+  logprobs.reserve(room.logprobs);
 }
 
 void OutputBatch::clear() {
   items.clear();
   tokens.clear();
+  logprobs.clear();
   errors.clear();
   ended.clear();
 }
@@ -20,18 +23,20 @@ void OutputBatch::clear() {
 void OutputBatch::append(const OutputBatch& other) {
   for (Item item : other.items) {
     item.first_token += tokens.size();
+    item.first_logprob += logprobs.size();
     if (item.error >= 0) item.error += static_cast<int32_t>(errors.size());
     items.push_back(item);
   }
   tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
+  logprobs.append(other.logprobs.rows(0, other.logprobs.size()));
   errors.insert(errors.end(), other.errors.begin(), other.errors.end());
   ended.insert(ended.end(), other.ended.begin(), other.ended.end());
 }
 
-OutputDelivery::OutputDelivery(size_t num_items, size_t num_tokens, std::function<void(int64_t)> on_ended)
+OutputDelivery::OutputDelivery(const OutputRoom& room, std::function<void(int64_t)> on_ended)
     : on_ended_(std::move(on_ended)) {
-  pending_.reserve(num_items, num_tokens);
-  taken_.reserve(num_items, num_tokens);
+  pending_.reserve(room);
+  taken_.reserve(room);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -89,6 +94,14 @@ void OutputDelivery::hand_out(const OutputBatch& batch, const OutputBatch::Item&
   output.end_reason = item.end_reason;
   output.cached_tokens = item.cached_tokens;
   if (item.error >= 0) output.error = batch.errors[static_cast<size_t>(item.error)];
+  if (item.num_logprobs > 0) {
+    output.logprobs.width = live.request->logprobs;
+    output.logprobs.append(batch.logprobs.rows(item.first_logprob, item.num_logprobs));
+  }
+  if (item.num_prompt_logprobs > 0) {
+    output.prompt_logprobs.width = live.request->prompt_logprobs;
+    output.prompt_logprobs.append(batch.logprobs.rows(item.first_logprob, item.num_prompt_logprobs));
+  }
   if (!live.texts.empty()) {
     OutputText& text = live.texts[static_cast<size_t>(item.choice)];
     for (const int32_t token : tokens) output.text += text.add(token);

@@ -32,6 +32,14 @@ struct LiveRequest {
   std::vector<OutputText> texts;  // one for each choice, where there is a tokenizer
 };
 
+// What hand-overs have room for without allocating.
+struct OutputRoom {
+  size_t items = 0;
+  size_t tokens = 0;
+  size_t logprobs = 0;         // tokens that have them, of outputs and of prompts
+  int32_t logprobs_width = 0;  // most likely tokens of each
+};
+
 // What one or several steps yielded, in order.
 struct OutputBatch {
   struct Item {
@@ -42,23 +50,28 @@ struct OutputBatch {
     EndReason end_reason = EndReason::kNone;
     int32_t cached_tokens = 0;
     int32_t error = -1;
+    // Rows of `logprobs`: of the tokens or of the prompt, never of both.
+    size_t first_logprob = 0;
+    size_t num_logprobs = 0;
+    size_t num_prompt_logprobs = 0;
   };
   std::vector<Item> items;
   std::vector<int32_t> tokens;
+  Logprobs logprobs;  // as wide as the engine's max_logprobs
   std::vector<std::string> errors;
   std::vector<std::shared_ptr<LiveRequest>> ended;  // all of whose choices ended
 
   bool empty() const { return items.empty(); }
-  void reserve(size_t num_items, size_t num_tokens);
+  void reserve(const OutputRoom& room);
   void clear();
   void append(const OutputBatch& other);
 };
 
 class OutputDelivery {
  public:
-  // `on_ended` is told how many choices' last outputs were handed out. Hand-overs of up to so many items and tokens do
-  // not allocate, unless outputs are handed out slower than they come.
-  OutputDelivery(size_t num_items, size_t num_tokens, std::function<void(int64_t)> on_ended);
+  // `on_ended` is told how many choices' last outputs were handed out. Hand-overs that fit `room` do not allocate,
+  // unless outputs are handed out slower than they come.
+  OutputDelivery(const OutputRoom& room, std::function<void(int64_t)> on_ended);
   // Everything that was handed over is handed out first.
   ~OutputDelivery();
   OutputDelivery(const OutputDelivery&) = delete;

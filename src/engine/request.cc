@@ -9,6 +9,17 @@ namespace {
 
 Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
 
+Status check_logprobs(int32_t count, const char* field, const EngineSettings& settings) {
+  RETURN_IF_ERROR(check_num_logprobs(count, field));
+  if (count <= settings.max_logprobs) return {};
+  if (settings.max_logprobs < 0) {
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} was asked for, and this engine gives none; raise max_logprobs", field));
+  }
+  return invalid(fmt::format("{} is {}, above max_logprobs, which is {}; raise that or ask for fewer", field, count,
+                             settings.max_logprobs));
+}
+
 }  // namespace
 
 std::string_view to_string(EndReason reason) {
@@ -40,8 +51,8 @@ Status check_request(const Request& request, const EngineSettings& settings) {
   }
   RETURN_IF_ERROR(check_sampling(request.sampling));
   RETURN_IF_ERROR(check_token_rules(request.token_rules()));
-  RETURN_IF_ERROR(check_num_logprobs(request.logprobs, "logprobs"));
-  RETURN_IF_ERROR(check_num_logprobs(request.prompt_logprobs, "prompt_logprobs"));
+  RETURN_IF_ERROR(check_logprobs(request.logprobs, "logprobs", settings));
+  RETURN_IF_ERROR(check_logprobs(request.prompt_logprobs, "prompt_logprobs", settings));
   if (request.prompt.size() >= static_cast<size_t>(limits.max_model_len)) {
     return invalid(fmt::format("the prompt has {} tokens and the context holds {}; shorten it or raise max_model_len",
                                request.prompt.size(), limits.max_model_len));

@@ -27,8 +27,10 @@ struct Request {
   int32_t min_tokens = 0;                       // no stop token is drawn before so many
   std::vector<LogitBias> logit_bias;            // each token at most once
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that the text must not contain
-  int32_t logprobs = -1;         // alternatives to list for every token of the output; -1: no logprobs at all
-  int32_t prompt_logprobs = -1;  // the same for the tokens of the prompt
+  int32_t logprobs = -1;  // most likely tokens to list for every token of the output; -1: no logprobs at all
+  // The same for every token of the prompt but the first. Such a request takes no prefixes from the cache: logits of
+  // every position are wanted.
+  int32_t prompt_logprobs = -1;
 
   // What of this changes logits, as the sampler takes it; a view of this request.
   TokenRules token_rules() const {

@@ -157,6 +157,17 @@ void Sampler::sample(Stream& stream, const Fixed<const float>& logits, int32_t b
                              .k = limits_.max_logprobs});
 }
 
+void Sampler::copy_logprobs_to_host(Stream& stream, Logprobs& to, int32_t rows) const {
+  const auto count = static_cast<size_t>(rows);
+  const size_t listed = count * static_cast<size_t>(limits_.max_logprobs);
+  if (count == 0) return;
+  stream.copy_to_host(to.logprobs.data(), logprobs_->fixed().data(), count * sizeof(float));
+  stream.copy_to_host(to.ranks.data(), ranks_->fixed().data(), count * sizeof(int32_t));
+  if (listed == 0) return;
+  stream.copy_to_host(to.top_tokens.data(), top_tokens_->fixed().data(), listed * sizeof(int32_t));
+  stream.copy_to_host(to.top_logprobs.data(), top_logprobs_->fixed().data(), listed * sizeof(float));
+}
+
 void Sampler::verify(Stream& stream, const Fixed<int32_t>& tokens, const Fixed<int32_t>& num_tokens,
                      const Fixed<int32_t>& status, double synthetic_acceptance) {
   verify_drafts(stream, {.slots = slots_of_step(),

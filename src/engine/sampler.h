@@ -14,6 +14,7 @@
 
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
+#include "engine/logprobs.h"
 #include "ops/ngram_drafts.h"
 #include "ops/process_logits.h"
 #include "ops/sampling.h"
@@ -90,6 +91,8 @@ class Sampler {
   Fixed<const int32_t> ranks() const { return ranks_->fixed(); }
   Fixed<const int32_t> top_tokens() const { return top_tokens_->fixed(); }
   Fixed<const float> top_logprobs() const { return top_logprobs_->fixed(); }
+  // The first `rows` rows of all four; `to` has them when the stream is through. Precondition: `to` has room.
+  void copy_logprobs_to_host(Stream& stream, Logprobs& to, int32_t rows) const;
   // For prompt_targets(); without drafts.
   SamplerSlots slots() const;
 

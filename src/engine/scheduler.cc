@@ -26,6 +26,14 @@ int32_t blocks_to_copy(const EngineState& state, const Sequence& sequence) {
   return count;
 }
 
+// Full blocks that may come from the prefix index. A prompt that is to be scored runs from the first token on whose
+// logits were not; a hit's last token runs again.
+size_t usable_hits(const EngineSettings& settings, const Sequence& sequence) {
+  if (sequence.num_scored >= sequence.scores_wanted()) return sequence.chain.size();
+  const int32_t most = (sequence.num_scored + 1) / settings.limits.block_size;
+  return std::min(sequence.chain.size(), static_cast<size_t>(most));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const EngineSettings& settings) : waiting_(settings.limits.max_requests + kMaxPassedOver) {
@@ -192,9 +200,10 @@ void Scheduler::admit(const EngineState& state, EngineTime now) {
     }
 
     const size_t hit_begin = schedule_->hit_blocks.size();
-    schedule_->hit_blocks.resize(hit_begin + sequence.chain.size());
-    const int32_t hits = state.index.match(sequence.root, sequence.chain, sequence.tokens,
-                                           std::span(schedule_->hit_blocks).subspan(hit_begin));
+    const auto chain = std::span(sequence.chain).first(usable_hits(settings, sequence));
+    schedule_->hit_blocks.resize(hit_begin + chain.size());
+    const int32_t hits =
+        state.index.match(sequence.root, chain, sequence.tokens, std::span(schedule_->hit_blocks).subspan(hit_begin));
     schedule_->hit_blocks.resize(hit_begin + static_cast<size_t>(hits));
     const auto revived = static_cast<int32_t>(  // that no lease holds at present: they leave the supply
         std::count_if(schedule_->hit_blocks.begin() + static_cast<ptrdiff_t>(hit_begin), schedule_->hit_blocks.end(),

@@ -64,6 +64,8 @@ struct Sequence {
   int32_t num_computed = 0;      // tokens whose cache entries are in `blocks`
   int32_t num_published = 0;     // blocks that were offered to the prefix index, or came from it
   int32_t num_cached = 0;        // tokens that the prefix index had when it was first admitted
+  // Leading tokens of the prompt whose logits were scored, of the choice that gives the prompt's log-probabilities.
+  int32_t num_scored = 0;
   AcceptanceStats acceptance;
   int32_t num_preemptions = 0;
   int32_t num_overtakes = 0;
@@ -86,6 +88,10 @@ struct Sequence {
   int32_t num_outputs() const { return num_tokens() - prompt_len; }
   int32_t num_blocks() const { return static_cast<int32_t>(blocks.size()); }
   int32_t length_lower() const { return num_tokens() + samples_in_flight; }
+  // Gives the log-probabilities of the prompt: choice 0 does for all.
+  bool scores_prompt() const { return choice == 0 && request->prompt_logprobs >= 0; }
+  // Tokens that are scored in the end: all that have one behind them in the prompt.
+  int32_t scores_wanted() const { return scores_prompt() ? prompt_len - 1 : 0; }
   bool prompt_submitted() const { return next_upper >= num_prefill; }
   // No row can write below this position.
   int32_t write_lower() const { return prompt_submitted() ? length_lower() - 1 : std::max(next_upper, write_from); }

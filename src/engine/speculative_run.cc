@@ -19,6 +19,7 @@ Result<std::unique_ptr<SpeculativeRun>> SpeculativeRun::create(Device& device, M
   settings.prefix_caching = false;  // the session's other work overwrites the caches
   settings.max_steps_in_flight = 1;
   settings.adaptive_drafts = false;
+  settings.max_logprobs = -1;
   ASSIGN_OR_RETURN(settings, EngineSettings::checked(settings));
   std::unique_ptr<SpeculativeRun> run(new SpeculativeRun);
   ASSIGN_OR_RETURN(run->executor_, make_model_executor(device, model, settings, options));

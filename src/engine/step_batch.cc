@@ -117,6 +117,8 @@ void StepBatch::clear() {
   num_decode_tokens = 0;
   num_tokens = 0;
   shape = {};
+  logprobs = false;
+  num_scored = 0;
 }
 
 void StepBatch::make_dummy(const EngineSettings& settings) {
@@ -132,6 +134,11 @@ StepResults::StepResults(const EngineSettings& settings)
     : max_query_len(settings.limits.max_query_len),
       tokens(static_cast<size_t>(settings.limits.max_sample_rows())),
       num_tokens(requests(settings)),
-      status(requests(settings)) {}
+      status(requests(settings)) {
+  if (settings.max_logprobs < 0) return;
+  logprobs.width = prompt_logprobs.width = settings.max_logprobs;
+  logprobs.resize(tokens.size());
+  prompt_logprobs.resize(static_cast<size_t>(settings.limits.max_tokens));
+}
 
 }  // namespace lantern

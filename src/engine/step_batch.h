@@ -9,6 +9,7 @@
 #include "device/bucket_key.h"
 #include "engine/block_pool.h"
 #include "engine/engine_settings.h"
+#include "engine/logprobs.h"
 #include "engine/sequence.h"
 #include "ops/sampler_slots.h"
 
@@ -16,15 +17,18 @@ namespace lantern {
 
 // One sequence's share of a step. Decodes come first.
 struct StepRow {
-  SequenceId sequence = -1;   // -1: the dummy
-  int32_t slot = -1;          // filled in when the step is reserved
-  bool prefilling = false;    // runs known tokens; a decode runs what the slot holds: the last token, then drafts
-  bool samples = false;       // yields tokens: a decode, or the end of a prompt
-  int32_t query_len = 0;      // tokens; of a decode 1 + the drafts it verifies
-  int32_t begin_upper = 0;    // first position: of a prefill exactly, of a decode at the latest
-  int32_t num_unwritten = 0;  // leading tokens (0 or 1) whose cache entries exist: they run with slot -1
-  int32_t num_blocks = 0;     // that the sequence's table must have before the step
-  int32_t next_drafts = 0;    // that a sampling row wants made for the next step
+  SequenceId sequence = -1;      // -1: the dummy
+  int32_t slot = -1;             // filled in when the step is reserved
+  bool prefilling = false;       // runs known tokens; a decode runs what the slot holds: the last token, then drafts
+  bool samples = false;          // yields tokens: a decode, or the end of a prompt
+  int32_t query_len = 0;         // tokens; of a decode 1 + the drafts it verifies
+  int32_t begin_upper = 0;       // first position: of a prefill exactly, of a decode at the latest
+  int32_t num_unwritten = 0;     // leading tokens (0 or 1) whose cache entries exist: they run with slot -1
+  int32_t num_blocks = 0;        // that the sequence's table must have before the step
+  int32_t next_drafts = 0;       // that a sampling row wants made for the next step
+  int32_t score_from = 0;        // of its tokens, those from here on
+  int32_t num_scored = 0;        // and so many are scored: the prompt's log-probabilities. Filled in with the slot, as
+  int32_t prompt_logprobs = -1;  // how many most likely tokens each of these lists
 
   int32_t num_drafts() const { return prefilling ? 0 : query_len - 1; }
   int32_t seq_len_upper() const { return begin_upper + query_len; }
@@ -113,6 +117,8 @@ struct StepBatch {
   int32_t num_decode_tokens = 0;
   int32_t num_tokens = 0;
   StepShape shape;  // what is launched: at least what the rows need; the rest is padding
+  bool logprobs = false;   // some sampling row's request wants them
+  int32_t num_scored = 0;  // of all rows
 
   explicit StepBatch(const EngineSettings& settings);
   void clear();
@@ -129,6 +135,9 @@ struct StepResults {
   std::vector<int32_t> tokens;      // [max_requests][max_query_len]
   std::vector<int32_t> num_tokens;  // [max_requests]: of a sampling row 1 to query_len, the last one new; else 0
   std::vector<RowStatus> status;    // [max_requests]: a sequence whose row is not kOk fails, the others do not
+  // Of max_logprobs each, and without room where that is -1. What nobody asked for may be anything.
+  Logprobs logprobs;         // [max_requests, max_query_len]: of `tokens`
+  Logprobs prompt_logprobs;  // [max_tokens]: of the tokens behind those that are scored, in the order of the rows
 
   explicit StepResults(const EngineSettings& settings);
   std::span<int32_t> row(int32_t r) {
@@ -138,6 +147,10 @@ struct StepResults {
   std::span<const int32_t> row_tokens(int32_t r) const {
     return std::span(tokens).subspan(static_cast<size_t>(r) * static_cast<size_t>(max_query_len),
                                      static_cast<size_t>(num_tokens[static_cast<size_t>(r)]));
+  }
+  // Of the first `count` tokens of a row.
+  LogprobRows row_logprobs(int32_t r, int32_t count) const {
+    return logprobs.rows(static_cast<size_t>(r) * static_cast<size_t>(max_query_len), static_cast<size_t>(count));
   }
 };
 

@@ -52,6 +52,18 @@ struct PrepareSamplesParams {
 };
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params);
 
+// The rows of logits that score prompts: of each row its num_scored tokens, in order. Runs before advance_slots().
+struct PrepareScoresParams {
+  DevPtr<const int32_t> upload;
+  SlotArrays slots;
+  DevPtr<int32_t> token_rows;  // [rows]: the token of the step; -1: padding
+  DevPtr<int32_t> row_slots;   // [rows]; -1: padding
+  DevPtr<int32_t> positions;   // [rows]: of the token in its sequence
+  DevPtr<int32_t> counts;      // [rows]: most likely tokens to list; -1: padding
+  int32_t rows = 0;            // of the bucket
+};
+void prepare_scores(Stream& stream, const PrepareScoresParams& params);
+
 // Where the outcome of a step lies on the device, by row.
 struct StepOutcome {
   DevPtr<int32_t> tokens;      // [requests][max_query_len]

@@ -107,6 +107,26 @@ void prepare_samples_kernel(const PrepareSamplesParams& p, HostContext&) {
   std::fill(p.token_rows.get() + used, p.token_rows.get() + p.rows, -1);
 }
 
+void prepare_scores_kernel(const PrepareScoresParams& p, HostContext&) {
+  const UploadView upload(p.upload.get());
+  const UploadHeader& header = upload.header();
+  const auto* rows = upload.records<UploadRow>(header.rows);
+  int32_t used = 0;
+  const auto put = [&](int32_t token, int32_t slot, int32_t position, int32_t count) {
+    p.token_rows[used] = token;
+    p.row_slots[used] = slot;
+    p.positions[used] = position;
+    p.counts[used++] = count;
+  };
+  for (int32_t r = 0; r < header.rows.count; ++r) {
+    const UploadRow& row = rows[r];
+    for (int32_t j = row.score_from; j < row.score_from + row.num_scored; ++j) {
+      put(row.query_start + j, row.slot, p.slots.seq_len[row.slot] + j, row.prompt_logprobs);
+    }
+  }
+  while (used < p.rows) put(-1, -1, 0, -1);
+}
+
 void advance_slots_kernel(const AdvanceSlotsParams& p, HostContext&) {
   const UploadView upload(p.upload.get());
   const UploadHeader& header = upload.header();
@@ -211,6 +231,9 @@ void mask_unwritten(Stream& stream, const MaskUnwrittenParams& params) {
 }
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params) {
   stream.launch("prepare_samples", &prepare_samples_kernel, params);
+}
+void prepare_scores(Stream& stream, const PrepareScoresParams& params) {
+  stream.launch("prepare_scores", &prepare_scores_kernel, params);
 }
 void advance_slots(Stream& stream, const AdvanceSlotsParams& params) {
   stream.launch("advance_slots", &advance_slots_kernel, params);

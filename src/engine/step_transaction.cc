@@ -102,14 +102,26 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
         {.slot = row.slot, .index = i, .block = sequence.blocks[static_cast<size_t>(i)].id()});
   }
   batch_.query_start_loc.push_back(batch_.query_start_loc.back() + row.query_len);
+  batch_.logprobs |= row.samples && sequence.request->logprobs >= 0;
   if (row.prefilling) {
     const auto tokens = std::span<const int32_t>(sequence.tokens)
                             .subspan(static_cast<size_t>(row.begin_upper), static_cast<size_t>(row.query_len));
     batch_.prompt_tokens.insert(batch_.prompt_tokens.end(), tokens.begin(), tokens.end());
     batch_.next_tokens.push_back(row.samples ? -1 : sequence.tokens[static_cast<size_t>(row.seq_len_upper())]);
+    score_row(sequence, row);
+    batch_.num_scored += row.num_scored;
   } else {
     batch_.num_decode_tokens += row.query_len;
   }
+}
+
+// Prompts run again after a preemption, and are scored once.
+void StepTransaction::score_row(const Sequence& sequence, StepRow& row) {
+  const int32_t from = std::max(row.begin_upper, sequence.num_scored);
+  const int32_t to = std::min(row.seq_len_upper(), sequence.scores_wanted());
+  row.score_from = from - row.begin_upper;
+  row.num_scored = std::max(to - from, 0);
+  row.prompt_logprobs = sequence.request->prompt_logprobs;
 }
 
 Status StepTransaction::submit(EngineState& state, Executor& executor) {
@@ -157,6 +169,7 @@ Status StepTransaction::complete(Executor& executor) {
 void StepTransaction::commit(EngineState& state) {
   CHECK(stage_ == StepStage::kCompleted, "the step is not complete");
   replaced_.clear();
+  scores_before_ = 0;
   for (int32_t r = 0; r < static_cast<int32_t>(schedule_.rows.size()); ++r) commit_row(state, r);
   stage_ = StepStage::kIdle;
 }
@@ -166,9 +179,12 @@ void StepTransaction::commit_row(EngineState& state, int32_t r) {
   Sequence& sequence = state.at(row.sequence);
   if (row.samples) --sequence.samples_in_flight;
   const bool ended = sequence.phase == SequencePhase::kRetiring;
+  const int32_t first_score = scores_before_;
+  scores_before_ += row.num_scored;
   if (!ended && results_.status[static_cast<size_t>(r)] != RowStatus::kOk) {
     end_sequence(state, row.sequence, EndReason::kFailed);
   } else if (!ended && row.prefilling) {
+    hand_out_scores(state, row, first_score);
     sequence.num_computed = row.seq_len_upper();
     publish_blocks(state, row.sequence);
     if (sequence.forks_pending > 0 && sequence.phase == SequencePhase::kRunning &&
@@ -176,11 +192,22 @@ void StepTransaction::commit_row(EngineState& state, int32_t r) {
       fork_choices(state, row.sequence);
     }
   }
-  if (row.samples && sequence.phase != SequencePhase::kRetiring) accept_tokens(state, row, results_.row_tokens(r));
+  if (row.samples && sequence.phase != SequencePhase::kRetiring) accept_tokens(state, r);
   leave_step(state, row.sequence);
 }
 
-void StepTransaction::accept_tokens(EngineState& state, const StepRow& row, std::span<const int32_t> tokens) {
+void StepTransaction::hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score) {
+  if (row.num_scored == 0) return;
+  Sequence& sequence = state.at(row.sequence);
+  sequence.num_scored = row.begin_upper + row.score_from + row.num_scored;
+  if (state.sink == nullptr) return;
+  state.sink->on_prompt_logprobs(
+      sequence, results_.prompt_logprobs.rows(static_cast<size_t>(first_score), static_cast<size_t>(row.num_scored)));
+}
+
+void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
+  const StepRow& row = batch_.rows[static_cast<size_t>(r)];
+  const std::span<const int32_t> tokens = results_.row_tokens(r);
   Sequence& sequence = state.at(row.sequence);
   const auto count = static_cast<int32_t>(tokens.size());
   CHECK(count >= 1 && count <= (row.prefilling ? 1 : row.query_len), "a row of {} tokens came to {}", row.query_len,
@@ -211,6 +238,7 @@ void StepTransaction::accept_tokens(EngineState& state, const StepRow& row, std:
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(added - verdict.kept));
     if (verdict.stop || verdict.kept < added) reason = EndReason::kStop;
     added = verdict.kept;
+    if (request.logprobs >= 0) state.sink->on_logprobs(sequence, results_.row_logprobs(r, added));
   }
   state.stats.tokens_out += added;
   // The sample at place k tells of draft k; what comes behind the end of a text says nothing.

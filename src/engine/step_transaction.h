@@ -53,8 +53,10 @@ class StepTransaction {
 
   void apply_decisions(EngineState& state);
   void reserve_row(EngineState& state, StepRow& row);
+  static void score_row(const Sequence& sequence, StepRow& row);
   void commit_row(EngineState& state, int32_t r);
-  static void accept_tokens(EngineState& state, const StepRow& row, std::span<const int32_t> tokens);
+  void hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score);
+  void accept_tokens(EngineState& state, int32_t r);
 
   StepStage stage_ = StepStage::kIdle;
   StepSchedule schedule_;
@@ -62,6 +64,7 @@ class StepTransaction {
   StepResults results_;
   std::vector<ReplacedBlock> replaced_;
   std::vector<int32_t> blocks_before_;  // by row: length of the sequence's table before the reservation
+  int32_t scores_before_ = 0;           // in the results, of the rows that were committed
 };
 
 }  // namespace lantern

@@ -69,7 +69,10 @@ void StepUpload::pack(const StepBatch& batch) {
                .num_unwritten = row.num_unwritten,
                .samples = row.samples ? 1 : 0,
                .next_drafts = row.next_drafts,
-               .next_token = row.prefilling ? batch.next_tokens[r - static_cast<size_t>(batch.num_decodes)] : -1};
+               .next_token = row.prefilling ? batch.next_tokens[r - static_cast<size_t>(batch.num_decodes)] : -1,
+               .score_from = row.score_from,
+               .num_scored = row.num_scored,
+               .prompt_logprobs = row.prompt_logprobs};
   }
   std::span<int32_t> sampling_rows = take<int32_t>(header.sampling_rows, sampling);
   for (size_t r = 0; r < batch.rows.size(); ++r) {

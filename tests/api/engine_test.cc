@@ -352,6 +352,67 @@ TEST(EngineTest, BrokenLogitsFailTheirRequestAlone) {
   EXPECT_LT(failed, 40);
 }
 
+// Through the queues to the reader, joined for one who is slow.
+TEST(EngineTest, LogprobsComeWithTheirTokens) {
+  EngineSettings settings = small_settings();
+  settings.max_logprobs = 4;
+  TestEngine test(settings);
+  std::vector<TokenStream> streams;
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 24; ++i) {
+    std::vector<int32_t> prompt;
+    for (int32_t p = 0; p < 1 + i * 9; ++p) prompt.push_back((p * 7 + i / 2) % kVocab);
+    EngineRequest request = request_of(prompt, 1 + i % 9 * 4);
+    request.request.n = 1 + i % 3;
+    if (i % 4 != 0) request.request.logprobs = i % 5;
+    if (i % 3 != 0) request.request.prompt_logprobs = (i + 2) % 5;
+    streams.push_back(test.engine->submit(std::move(request)).value());
+    prompts.push_back(std::move(prompt));
+  }
+  for (int32_t i = 0; i < 24; ++i) {
+    const auto n = static_cast<size_t>(1 + i % 3);
+    std::vector<std::vector<int32_t>> tokens(n);
+    std::vector<Logprobs> logprobs(n);
+    Logprobs of_prompt;
+    Output output;
+    while (streams[static_cast<size_t>(i)].next(output)) {
+      const auto choice = static_cast<size_t>(output.choice);
+      EXPECT_EQ(output.logprobs.size(), i % 4 != 0 ? output.tokens.size() : 0);
+      EXPECT_EQ(output.logprobs.top_tokens.size(),
+                output.logprobs.size() * static_cast<size_t>(i % 4 != 0 ? i % 5 : 0));
+      EXPECT_TRUE(output.prompt_logprobs.empty() || (output.choice == 0 && tokens[0].empty()));
+      tokens[choice].insert(tokens[choice].end(), output.tokens.begin(), output.tokens.end());
+      logprobs[choice].append(output.logprobs.rows(0, output.logprobs.size()));
+      of_prompt.append(output.prompt_logprobs.rows(0, output.prompt_logprobs.size()));
+    }
+    const std::vector<int32_t>& prompt = prompts[static_cast<size_t>(i)];
+    ASSERT_EQ(of_prompt.size(), i % 3 != 0 ? prompt.size() - 1 : 0);
+    TextHash text = empty_text("");
+    for (size_t p = 0; p < prompt.size(); ++p) {
+      if (p > 0 && !of_prompt.empty()) {
+        EXPECT_EQ(of_prompt.logprobs[p - 1], fake_logprob(text, prompt[p]));
+      }
+      text = append(text, prompt[p]);
+    }
+    for (size_t choice = 0; choice < n; ++choice) {
+      TextHash whole = text;
+      EXPECT_EQ(tokens[choice].size(), static_cast<size_t>(1 + i % 9 * 4));
+      for (size_t t = 0; t < tokens[choice].size(); ++t) {
+        if (i % 4 != 0) {
+          EXPECT_EQ(logprobs[choice].logprobs[t], fake_logprob(whole, tokens[choice][t]));
+        }
+        whole = append(whole, tokens[choice][t]);
+      }
+    }
+  }
+  settings.max_logprobs = -1;
+  TestEngine none(settings);
+  EngineRequest request = request_of({1, 2}, 3);
+  request.request.logprobs = 0;
+  EXPECT_EQ(none.engine->submit(request).error().message(),
+            "logprobs was asked for, and this engine gives none; raise max_logprobs");
+}
+
 TEST(EngineTest, AFullQueueRefuses) {
   EngineSettings settings = small_settings();
   settings.max_queued = 3;
@@ -390,8 +451,10 @@ TEST(EngineTest, SenselessRequestsAreRefusedAtOnce) {
             "stop_token_ids has token id -1, which is outside the vocabulary of 2000");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.stop = {"x"}; }),
             "stop strings need a tokenizer, which this engine was made without; use stop_token_ids");
-  EXPECT_EQ(refusal([](EngineRequest& r) { r.request.logprobs = 0; }),
-            "log-probabilities are not given by the engine yet; leave logprobs out");
+  EXPECT_EQ(refusal([](EngineRequest& r) { r.request.logprobs = 21; }),
+            "logprobs is 21; between 0 and 20 alternatives can be listed");
+  EXPECT_EQ(refusal([](EngineRequest& r) { r.request.prompt_logprobs = -2; }),
+            "prompt_logprobs is -2; between 0 and 20 alternatives can be listed");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.timeout = milliseconds(0); }),
             "timeout is 0 ms; give at least 1 ms, or none");
   EXPECT_EQ(refusal([](EngineRequest& r) { r.request.n = 2000000000; }),

@@ -96,6 +96,18 @@ bool EngineRun::step(int32_t prompt_tokens) {
 
 OutputSink::Verdict EngineRun::on_tokens(const Sequence&, int32_t count) { return {.kept = count, .stop = false}; }
 
+void EngineRun::on_logprobs(const Sequence& sequence, const LogprobRows& rows) {
+  Logprobs& to = logprobs_[{live_.at(sequence.request_id).number, sequence.choice}];
+  to.width = sequence.request->logprobs;
+  to.append(rows);
+}
+
+void EngineRun::on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) {
+  Logprobs& to = prompt_logprobs_[live_.at(sequence.request_id).number];
+  to.width = sequence.request->prompt_logprobs;
+  to.append(rows);
+}
+
 void EngineRun::on_end(const Sequence& sequence) {
   const auto live = live_.find(sequence.request_id);
   RunOutput& output = outputs_[{live->second.number, sequence.choice}];

@@ -52,8 +52,15 @@ class EngineRun final : public OutputSink {
   }
 
   const RunOutput& output(int32_t number, int32_t choice = 0) const { return outputs_.at({number, choice}); }
+  // In the order in which they came; empty where nobody asked.
+  const Logprobs& logprobs(int32_t number, int32_t choice = 0) const { return logprobs_.at({number, choice}); }
+  const Logprobs& prompt_logprobs(int32_t number) const { return prompt_logprobs_.at(number); }
   bool ended(int32_t number, int32_t choice = 0) const { return outputs_.contains({number, choice}); }
-  void forget_outputs() { outputs_.clear(); }
+  void forget_outputs() {
+    outputs_.clear();
+    logprobs_.clear();
+    prompt_logprobs_.clear();
+  }
   EngineCore& core() { return *core_; }
   const EngineStats& stats() const { return core_->state().stats; }
   Model& model() { return *model_; }
@@ -61,6 +68,8 @@ class EngineRun final : public OutputSink {
   int64_t steps() const { return steps_; }
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
+  void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_end(const Sequence& sequence) override;
 
  private:
@@ -78,6 +87,8 @@ class EngineRun final : public OutputSink {
   };
   std::map<RequestId, Live> live_;
   std::map<std::pair<int32_t, int32_t>, RunOutput> outputs_;
+  std::map<std::pair<int32_t, int32_t>, Logprobs> logprobs_;
+  std::map<int32_t, Logprobs> prompt_logprobs_;
   int64_t steps_ = 0;
 };
 

@@ -24,6 +24,10 @@ int32_t next_token(TextHash text, uint64_t seed, int32_t vocab) {
   return static_cast<int32_t>(mix(text ^ mix(seed + 0x1234567)) % static_cast<uint64_t>(vocab));
 }
 
+float fake_logprob(TextHash text, int32_t token) {
+  return -static_cast<float>(mix(text * 5 + static_cast<uint64_t>(token)) % 4096) / 64;
+}
+
 FakeExecutor::FakeExecutor(const EngineSettings& settings, const Options& options)
     : settings_(settings),
       options_(options),
@@ -51,6 +55,7 @@ Status FakeExecutor::submit(const StepBatch& batch) {
                                               .max_len = init.max_len,
                                               .seed = init.sequence->seed(),
                                               .root = empty_text(init.sequence->request->cache_salt)});
+    copy.prompt.assign(init.sequence->tokens.begin(), init.sequence->tokens.begin() + init.sequence->prompt_len);
     TextHash text = copy.root;
     for (int32_t p = 0; p < init.seq_len; ++p) {
       copy.text.push_back(text = append(text, init.sequence->tokens[static_cast<size_t>(p)]));
@@ -150,6 +155,8 @@ Status FakeExecutor::wait(StepResults& results) {
   std::ranges::copy(step.tokens, results.tokens.begin());
   std::ranges::copy(step.num_tokens, results.num_tokens.begin());
   std::ranges::copy(step.status, results.status.begin());
+  if (step.batch.logprobs) std::ranges::copy(step.logprobs, results.logprobs.logprobs.begin());
+  std::ranges::copy(step.scores, results.prompt_logprobs.logprobs.begin());
   in_flight_.pop_front();
   return {};
 }
@@ -163,6 +170,7 @@ void FakeExecutor::run(Step& step) {
     slot = Slot{.submitted = std::move(submitted),
                 .text = std::move(init.text),
                 .root = init.root,
+                .prompt = std::move(init.prompt),
                 .seed = init.seed,
                 .max_len = init.max_len};
   }
@@ -183,10 +191,25 @@ void FakeExecutor::run(Step& step) {
       table.resize(static_cast<size_t>(entry.index) + 1, kNullBlock);
     table[static_cast<size_t>(entry.index)] = entry.block;
   }
+  step.logprobs.assign(static_cast<size_t>(settings_.limits.max_sample_rows()), 1.0f);
   step.tokens.assign(static_cast<size_t>(settings_.limits.max_sample_rows()), -1);
   step.num_tokens.assign(batch.rows.size(), 0);
   step.status.assign(batch.rows.size(), RowStatus::kOk);
   for (size_t r = 0; r < batch.rows.size(); ++r) run_row(step, r);
+}
+
+void FakeExecutor::score_prompt(Step& step, const StepRow& row, std::span<const int32_t> prompt) {
+  const std::vector<TextHash>& text = slots_[static_cast<size_t>(row.slot)].text;
+  for (int32_t p = row.begin_upper + row.score_from; p < row.begin_upper + row.score_from + row.num_scored; ++p) {
+    const auto at = static_cast<size_t>(p);
+    if (p >= row.seq_len_upper() || at + 1 >= prompt.size()) {
+      complain("step {}: position {} of slot {} is to be scored, and has no token behind it", step.batch.step, p,
+               row.slot);
+      return;
+    }
+    step.scores.push_back(fake_logprob(text[at], prompt[at + 1]));
+    ++tokens_scored_;
+  }
 }
 
 void FakeExecutor::run_row(Step& step, size_t r) {
@@ -225,7 +248,9 @@ void FakeExecutor::run_row(Step& step, size_t r) {
   };
   int32_t produced = 0;
   const auto produce = [&](int32_t token) {
-    step.tokens[r * static_cast<size_t>(settings_.limits.max_query_len) + static_cast<size_t>(produced++)] = token;
+    const size_t at = r * static_cast<size_t>(settings_.limits.max_query_len) + static_cast<size_t>(produced++);
+    step.tokens[at] = token;
+    if (batch.logprobs) step.logprobs[at] = fake_logprob(slot.text.back(), token);
     slot.last_token = token;
   };
 
@@ -235,6 +260,7 @@ void FakeExecutor::run_row(Step& step, size_t r) {
       slot.text.push_back(run_token(begin + j, batch.prompt_tokens[first + static_cast<size_t>(j)],
                                     text_before(slot, begin + j), j < row.num_unwritten));
     }
+    score_prompt(step, row, slot.prompt);
     if (row.samples) produce(next_token(slot.text.back(), slot.seed, options_.vocab));
   } else {
     if (row.num_drafts() > static_cast<int32_t>(slot.drafts.size())) complain("slot {} has too few drafts", row.slot);

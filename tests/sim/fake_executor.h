@@ -23,6 +23,8 @@ TextHash empty_text(std::string_view salt);
 TextHash append(TextHash text, int32_t token);
 // The token that follows `text`; 0 to vocab - 1.
 int32_t next_token(TextHash text, uint64_t seed, int32_t vocab);
+// What is given as the log-probability of `token` behind `text`.
+float fake_logprob(TextHash text, int32_t token);
 
 class FakeExecutor final : public Executor {
  public:
@@ -46,6 +48,7 @@ class FakeExecutor final : public Executor {
   const std::optional<std::string>& fault() const { return fault_; }
   int64_t drafts_accepted() const { return drafts_accepted_; }
   int64_t tokens_run_again() const { return tokens_run_again_; }
+  int64_t tokens_scored() const { return tokens_scored_; }
   int64_t blocks_copied() const { return blocks_copied_; }
   // For telling states apart: slots and steps in flight.
   std::string describe() const;
@@ -58,6 +61,7 @@ class FakeExecutor final : public Executor {
     TextHash root = 0;
     int32_t last_token = -1;
     std::vector<int32_t> drafts = {};
+    std::vector<int32_t> prompt = {};
     uint64_t seed = 0;
     int32_t max_len = 0;
   };
@@ -67,6 +71,7 @@ class FakeExecutor final : public Executor {
     uint64_t seed;
     TextHash root;
     std::vector<TextHash> text = {};
+    std::vector<int32_t> prompt = {};
   };
   struct Step {
     StepBatch batch;
@@ -74,11 +79,14 @@ class FakeExecutor final : public Executor {
     std::vector<int32_t> tokens = {};
     std::vector<int32_t> num_tokens = {};
     std::vector<RowStatus> status = {};
+    std::vector<float> logprobs = {};  // as tokens
+    std::vector<float> scores = {};
     bool done = false;
   };
 
   void run(Step& step);
   void run_row(Step& step, size_t r);
+  void score_prompt(Step& step, const StepRow& row, std::span<const int32_t> prompt);
   int32_t first_position(const StepRow& row, const Step& step) const;
   void check_shape(const StepBatch& batch);
   void check_new_blocks(const StepBatch& batch);
@@ -104,6 +112,7 @@ class FakeExecutor final : public Executor {
   int64_t drafts_accepted_ = 0;
   int64_t tokens_run_again_ = 0;
   int64_t blocks_copied_ = 0;
+  int64_t tokens_scored_ = 0;
 };
 
 }  // namespace lantern

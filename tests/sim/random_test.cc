@@ -36,6 +36,7 @@ void expect_covered(const SimTotals& totals) {
   EXPECT_GT(totals.refused_steps, often);
   EXPECT_GT(totals.rows_with_results_dropped, often);
   EXPECT_GT(totals.constrained, often);
+  EXPECT_GT(totals.prompt_tokens_scored, often);
 }
 
 TEST(Simulation, AMillionSteps) {

@@ -78,6 +78,7 @@ SimSettings random_settings(uint64_t seed) {
   sim.executor.late = pick(0, 3) > 0;
   sim.executor.seed = seed;
   sim.arrivals = pick(1, 5) * 0.05;
+  engine.max_logprobs = pick(-1, 3);
   return sim;
 }
 
@@ -97,6 +98,7 @@ void SimTotals::add(const SimTotals& other) {
   fully_reserved += other.fully_reserved;
   constrained += other.constrained;
   dummy_steps += other.dummy_steps;
+  prompt_tokens_scored += other.prompt_tokens_scored;
   longest_wait = std::max(longest_wait, other.longest_wait);
 }
 
@@ -129,6 +131,9 @@ Request Simulation::make_request(const SimEvent& event) const {
   if (event.d % 11 == 3) request.deadline = now_ + EngineTime(event.b);
   if (event.a % 7 == 1) request.cache_salt = "other";
   request.constrained = event.b % 6 == 2;
+  // More than the engine gives is refused.
+  if (event.c % 4 == 1) request.logprobs = event.d % 5;
+  if (event.d % 4 == 2) request.prompt_logprobs = std::min(event.c % 3, std::max(engine.max_logprobs, 0));
   return request;
 }
 
@@ -141,7 +146,12 @@ void Simulation::submit(Request request) {
   }
   const auto n = static_cast<size_t>(shared->n);
   totals_.constrained += shared->constrained ? 1 : 0;
-  watched_[*id] = {shared, totals_.steps, std::vector<int32_t>(n), std::vector<bool>(n), std::vector<bool>(n)};
+  watched_[*id] = {shared,
+                   totals_.steps,
+                   std::vector<int32_t>(n),
+                   std::vector<bool>(n),
+                   std::vector<bool>(n),
+                   std::vector<int32_t>(n)};
   submitted_.push_back(*id);
   if (submitted_.size() > 16) submitted_.erase(submitted_.begin());
 }
@@ -189,6 +199,47 @@ OutputSink::Verdict Simulation::on_tokens(const Sequence& sequence, int32_t coun
   return {count, false};
 }
 
+void Simulation::on_logprobs(const Sequence& sequence, const LogprobRows& rows) {
+  const auto it = watched_.find(sequence.request_id);
+  if (it == watched_.end())
+    return complain("F4: log-probabilities for request {}, which has ended", sequence.request_id);
+  const auto count = static_cast<int32_t>(rows.size());
+  int32_t& seen = it->second.logprobs[static_cast<size_t>(sequence.choice)];
+  seen += count;
+  if (seen != it->second.seen[static_cast<size_t>(sequence.choice)])
+    complain("F6: {} tokens have {}", it->second.seen[static_cast<size_t>(sequence.choice)], seen);
+  if (rows.width != settings_.engine.max_logprobs) complain("F6: rows of {} tokens", rows.width);
+  TextHash text = empty_text(it->second.request->cache_salt);
+  for (int32_t i = 0; i < sequence.num_tokens(); ++i) {
+    const int32_t token = sequence.tokens[static_cast<size_t>(i)];
+    const int32_t row = i - (sequence.num_tokens() - count);
+    if (row >= 0 && rows.logprobs[static_cast<size_t>(row)] != fake_logprob(text, token)) {
+      complain("F6: token {} of choice {} comes with the log-probability of another", i, sequence.choice);
+    }
+    text = append(text, token);
+  }
+}
+
+void Simulation::on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) {
+  const auto it = watched_.find(sequence.request_id);
+  if (it == watched_.end())
+    return complain("F4: log-probabilities for request {}, which has ended", sequence.request_id);
+  Watched& watched = it->second;
+  const std::vector<int32_t>& prompt = watched.request->prompt;
+  TextHash text = empty_text(watched.request->cache_salt);
+  for (int32_t p = 0; p < watched.scored; ++p) text = append(text, prompt[static_cast<size_t>(p)]);
+  for (const float logprob : rows.logprobs) {
+    const auto at = static_cast<size_t>(watched.scored++);
+    if (at + 1 >= prompt.size()) return complain("F6: more tokens are scored than the prompt has");
+    text = append(text, prompt[at]);
+    if (logprob != fake_logprob(text, prompt[at + 1])) {
+      complain("F6: token {} of a prompt comes with the log-probability of another", at + 1);
+    }
+  }
+  if (watched.seen[0] > 0) complain("F6: the prompt is scored after the first token came");
+  if (sequence.num_scored != watched.scored) complain("F6: {} tokens came of {}", watched.scored, sequence.num_scored);
+}
+
 void Simulation::on_end(const Sequence& sequence) {
   const auto it = watched_.find(sequence.request_id);
   if (it == watched_.end() || it->second.ended[static_cast<size_t>(sequence.choice)]) {
@@ -200,6 +251,12 @@ void Simulation::on_end(const Sequence& sequence) {
   watched.ended[choice] = true;
   ++totals_.ends_by_reason[static_cast<size_t>(sequence.end_reason)];
   const Request& request = *watched.request;
+  const int32_t with_logprobs = request.logprobs >= 0 ? watched.seen[choice] : 0;
+  if (watched.logprobs[choice] != with_logprobs) {
+    complain("F6: {} of {} tokens came with log-probabilities", watched.logprobs[choice], with_logprobs);
+  }
+  const int32_t scored = request.prompt_logprobs >= 0 && watched.seen[0] > 0 ? sequence.prompt_len - 1 : 0;
+  if (watched.scored < scored) complain("F6: {} tokens of a prompt were scored, not {}", watched.scored, scored);
   const bool stop_token = sequence.num_outputs() > 0 && sequence.tokens.back() == kStopToken &&
                           !request.ignore_stop_tokens && sequence.num_outputs() >= request.min_tokens;
   switch (sequence.end_reason) {
@@ -330,6 +387,7 @@ SimTotals Simulation::totals() const {
   totals.overtakes = stats.overtakes;
   totals.drafts_accepted = executor_.drafts_accepted();
   totals.blocks_copied = executor_.blocks_copied();
+  totals.prompt_tokens_scored = executor_.tokens_scored();
   return totals;
 }
 

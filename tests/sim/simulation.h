@@ -39,7 +39,8 @@ struct SimTotals {
   int64_t decode_rows = 0, prefill_rows = 0;
   int64_t ends_by_reason[6] = {};
   int64_t preemptions = 0, cached_tokens = 0, drafts_accepted = 0, blocks_copied = 0, forks = 0, overtakes = 0,
-          refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0, dummy_steps = 0;
+          refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0, dummy_steps = 0,
+          prompt_tokens_scored = 0;
   int64_t longest_wait = 0;  // steps from submission to end
   void add(const SimTotals& other);
 };
@@ -77,9 +78,13 @@ class Simulation final : private OutputSink {
     std::vector<int32_t> seen;  // by choice: tokens that the sink got
     std::vector<bool> ended;
     std::vector<bool> told_to_stop;
+    std::vector<int32_t> logprobs;  // by choice: tokens whose log-probabilities the sink got
+    int32_t scored = 0;             // of the prompt
   };
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
+  void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_end(const Sequence& sequence) override;
 
   Request make_request(const SimEvent& event) const;
