@@ -65,6 +65,7 @@ struct EngineConfig {
   int64_t kv_cache_bytes = 0;
   bool prefix_caching = true;
   bool strict_config = false;
+  int32_t max_logprobs = 0;
 };
 
 struct Message {
@@ -102,6 +103,17 @@ struct Request {
   float frequency_penalty = 0;                             // in [-2, 2], for each time that the output has the token
   std::vector<std::pair<int32_t, float>> logit_bias = {};  // token id and what is added to its logit, in [-100, 100]
   std::vector<std::string> bad_words = {};                 // that the text must not contain
+
+  // Log-probabilities of the output's tokens, with so many of the likeliest tokens of each position (0: none but its
+  // own); of the prompt's tokens but the first. See lantern_request.
+  std::optional<int32_t> logprobs = std::nullopt;
+  std::optional<int32_t> prompt_logprobs = std::nullopt;
+};
+
+struct TokenLogprob {
+  float logprob = 0;                           // natural logarithm, under the model itself
+  int32_t rank = 0;                            // 1: the likeliest token of all
+  std::vector<std::pair<int32_t, float>> top;  // the likeliest tokens of its position with theirs
 };
 
 // What came of a choice since its last output.
@@ -114,7 +126,11 @@ struct Output {
   std::string stop_string;                            // that ended it
   std::string error;                                  // why it failed
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;  // of the prompt, found by the prefix cache; with the last output
+  int32_t cached_tokens = 0;           // of the prompt, found by the prefix cache; with the last output
+  std::vector<TokenLogprob> logprobs;  // of `tokens`, where the request wants them
+  // With choice 0, before its first token: of the prompt's tokens from the second one on, those that came since the
+  // last output.
+  std::vector<TokenLogprob> prompt_logprobs;
 
   bool ended() const { return end_reason != LANTERN_NOT_ENDED; }
 };
@@ -129,6 +145,17 @@ inline std::vector<const char*> pointers(const std::vector<std::string>& texts) 
   std::vector<const char*> all;
   all.reserve(texts.size());
   for (const std::string& text : texts) all.push_back(text.c_str());
+  return all;
+}
+
+inline std::vector<TokenLogprob> read_logprobs(const lantern_logprobs& from) {
+  std::vector<TokenLogprob> all(from.num_tokens);
+  const auto k = static_cast<size_t>(from.num_top);
+  for (size_t t = 0; t < all.size(); ++t) {
+    all[t].logprob = from.logprobs[t];
+    all[t].rank = from.ranks[t];
+    for (size_t i = t * k; i < (t + 1) * k; ++i) all[t].top.emplace_back(from.top_tokens[i], from.top_logprobs[i]);
+  }
   return all;
 }
 
@@ -173,6 +200,8 @@ class TokenStream {
     output.error = from.error;
     output.prompt_tokens = from.prompt_tokens;
     output.cached_tokens = from.cached_tokens;
+    output.logprobs = detail::read_logprobs(from.logprobs);
+    output.prompt_logprobs = detail::read_logprobs(from.prompt_logprobs);
     return output;
   }
 
@@ -198,6 +227,7 @@ class Engine {
     c.kv_cache_bytes = config.kv_cache_bytes;
     c.no_prefix_caching = config.prefix_caching ? 0 : 1;
     c.strict_config = config.strict_config ? 1 : 0;
+    c.max_logprobs = config.max_logprobs;
     lantern_engine* engine = nullptr;
     const lantern_status status = lantern_engine_create(&c, &engine);
     if (status != LANTERN_OK) return detail::last_error(status);
@@ -255,6 +285,10 @@ class Engine {
     r.logit_biases = biases.data();
     r.bad_words = bad_words.data();
     r.num_bad_words = bad_words.size();
+    r.logprobs = request.logprobs ? 1 : 0;
+    r.top_logprobs = request.logprobs.value_or(0);
+    r.prompt_logprobs = request.prompt_logprobs ? 1 : 0;
+    r.top_prompt_logprobs = request.prompt_logprobs.value_or(0);
     lantern_stream* stream = nullptr;
     const lantern_status status = lantern_engine_submit(engine_.get(), &r, &stream);
     if (status != LANTERN_OK) return detail::last_error(status);

@@ -22,7 +22,8 @@ extern "C" {
 #endif
 /* NOLINTBEGIN(modernize-use-using): C has no using */
 
-#define LANTERN_ENGINE_ABI_VERSION 1u
+/* 2: log-probabilities. Structs of version 1 are served as ever. */
+#define LANTERN_ENGINE_ABI_VERSION 2u
 
 typedef struct lantern_engine lantern_engine;
 typedef struct lantern_stream lantern_stream;
@@ -42,6 +43,9 @@ typedef struct lantern_engine_config {
   int32_t strict_config;          /* not 0: a field of config.json that is not known is an error */
   int32_t reserved;               /* 0 */
   int64_t kv_cache_bytes;         /* of the cache for all sequences; 0: a share of what is free */
+  /* Since version 2. */
+  int32_t max_logprobs; /* likeliest tokens that a request may ask for; 0: 20, the most; -1: no log-probabilities */
+  int32_t reserved2;    /* 0 */
 } lantern_engine_config;
 
 /* Exactly one of prompt_tokens, prompt and message_roles is given. */
@@ -83,7 +87,24 @@ typedef struct lantern_request {
   const float* logit_biases;        /* in [-100, 100], added to their logits */
   const char* const* bad_words;     /* that the text must not contain */
   size_t num_bad_words;
+  /* Since version 2. Log-probabilities are natural logarithms under the model itself: before penalties, temperature and
+   * filters. A request that asks for those of its prompt takes nothing from the prefix cache. */
+  int32_t logprobs;            /* not 0: of every token of the output */
+  int32_t top_logprobs;        /* and so many of the likeliest tokens of its position */
+  int32_t prompt_logprobs;     /* not 0: of every token of the prompt but the first */
+  int32_t top_prompt_logprobs; /* and so many of the likeliest tokens of its position */
 } lantern_request;
+
+/* Of consecutive tokens. */
+typedef struct lantern_logprobs {
+  size_t num_tokens;         /* 0: not asked for, or none came */
+  int32_t num_top;           /* likeliest tokens of each */
+  int32_t reserved;          /* 0 */
+  const float* logprobs;     /* [num_tokens] */
+  const int32_t* ranks;      /* [num_tokens], 1: the likeliest token of all */
+  const int32_t* top_tokens; /* [num_tokens][num_top], the likeliest first */
+  const float* top_logprobs; /* [num_tokens][num_top] */
+} lantern_logprobs;
 
 typedef enum lantern_end_reason {
   LANTERN_NOT_ENDED = 0,
@@ -108,6 +129,11 @@ typedef struct lantern_output {
   const char* error;       /* or "" */
   int32_t prompt_tokens;
   int32_t cached_tokens; /* of the prompt, found by the prefix cache; with the last output */
+  /* Since version 2. */
+  lantern_logprobs logprobs; /* of `tokens` */
+  /* With choice 0, before its first token: of the prompt's tokens from the second one on, those that came since the
+   * last output. */
+  lantern_logprobs prompt_logprobs;
 } lantern_output;
 
 typedef struct lantern_engine_stats {

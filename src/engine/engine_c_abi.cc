@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -56,9 +57,19 @@ lantern_status finish(const Status& status) {
 
 Error refuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
 
+// Sizes of version 1.
+template <class Struct>
+constexpr size_t kFirstSize = sizeof(Struct);
+template <>
+constexpr size_t kFirstSize<lantern_engine_config> = offsetof(lantern_engine_config, max_logprobs);
+template <>
+constexpr size_t kFirstSize<lantern_request> = offsetof(lantern_request, logprobs);
+template <>
+constexpr size_t kFirstSize<lantern_output> = offsetof(lantern_output, logprobs);
+
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
-  return read_c_struct(from, name, LANTERN_ENGINE_ABI_VERSION);
+  return read_c_struct(from, name, LANTERN_ENGINE_ABI_VERSION, kFirstSize<Struct>);
 }
 template <class Struct>
 void write_struct(const Struct& from, Struct* to) {
@@ -93,6 +104,7 @@ Status create(const lantern_engine_config* config, lantern_engine** engine) {
   if (c.max_queued != 0) options.max_queued = c.max_queued;
   options.prefix_caching = c.no_prefix_caching == 0;
   options.kv_cache_bytes = c.kv_cache_bytes;
+  if (c.max_logprobs != 0) options.max_logprobs = c.max_logprobs;
 
   auto made = std::make_unique<lantern_engine>();
   ASSIGN_OR_RETURN(made->loaded, load_engine(options));
@@ -162,6 +174,25 @@ Status read_lists(const Tokenizer& tokenizer, const lantern_request& r, Request&
   return {};
 }
 
+// How many likeliest tokens are wanted; -1: no log-probabilities.
+Result<int32_t> read_logprobs(int32_t wanted, int32_t top, const char* name) {
+  if (top < 0) return refuse(fmt::format("lantern_request.top_{} is {}; give 0 or more", name, top));
+  if (wanted == 0 && top != 0)
+    return refuse(fmt::format("lantern_request.top_{} is {}, but {} is 0; set that to 1 as well", name, top, name));
+  return wanted != 0 ? top : -1;
+}
+
+lantern_logprobs view_of(const Logprobs& from) {
+  lantern_logprobs to{};
+  to.num_tokens = from.size();
+  to.num_top = from.width;
+  to.logprobs = from.logprobs.data();
+  to.ranks = from.ranks.data();
+  to.top_tokens = from.top_tokens.data();
+  to.top_logprobs = from.top_logprobs.data();
+  return to;
+}
+
 Status submit(lantern_engine* engine, const lantern_request* request, lantern_stream** stream) {
   if (engine == nullptr || stream == nullptr) return refuse(engine == nullptr ? "engine is NULL" : "stream is NULL");
   *stream = nullptr;
@@ -182,6 +213,8 @@ Status submit(lantern_engine* engine, const lantern_request* request, lantern_st
   to.sampling.frequency_penalty = r.frequency_penalty;
   RETURN_IF_ERROR(read_lists(*engine->loaded.tokenizer, r, to));
   to.min_tokens = r.min_tokens;
+  ASSIGN_OR_RETURN(to.logprobs, read_logprobs(r.logprobs, r.top_logprobs, "logprobs"));
+  ASSIGN_OR_RETURN(to.prompt_logprobs, read_logprobs(r.prompt_logprobs, r.top_prompt_logprobs, "prompt_logprobs"));
   to.priority = r.priority;
   to.cache_salt = text_or(r.cache_salt, "");
   if (r.num_stop > 0 && r.stop == nullptr) return refuse("lantern_request.stop is NULL, but num_stop is not 0");
@@ -226,6 +259,8 @@ Result<TokenStream::Wait> next(lantern_stream* stream, int64_t timeout_ms, lante
   to.error = from.error.c_str();
   to.prompt_tokens = stream->prompt_tokens;
   to.cached_tokens = from.cached_tokens;
+  to.logprobs = view_of(from.logprobs);
+  to.prompt_logprobs = view_of(from.prompt_logprobs);
   write_struct(to, output);
   return came;
 }

@@ -121,6 +121,46 @@ TEST(PublicApi, BiasesAndBadWordsKeepTokensAway) {
   EXPECT_EQ(refusal({.prompt = "x", .bad_words = {" "}}), "the bad word ' ' has no text; give at least one character");
 }
 
+TEST(PublicApi, LogprobsOfOutputsAndPrompts) {
+  auto stream = engine().submit({.prompt = kQuestion, .max_tokens = 12, .n = 2, .logprobs = 3, .prompt_logprobs = 1});
+  ASSERT_TRUE(stream.ok()) << stream.error().message;
+  std::vector<std::vector<lantern::TokenLogprob>> of_output(2);
+  std::vector<lantern::TokenLogprob> of_prompt;
+  std::vector<std::vector<int32_t>> tokens(2);
+  int32_t prompt_tokens = 0;
+  while (const auto output = stream->next()) {
+    const auto choice = static_cast<size_t>(output->choice);
+    EXPECT_EQ(output->logprobs.size(), output->tokens.size());
+    tokens[choice].insert(tokens[choice].end(), output->tokens.begin(), output->tokens.end());
+    of_output[choice].insert(of_output[choice].end(), output->logprobs.begin(), output->logprobs.end());
+    of_prompt.insert(of_prompt.end(), output->prompt_logprobs.begin(), output->prompt_logprobs.end());
+    prompt_tokens = output->prompt_tokens;
+  }
+  EXPECT_EQ(of_prompt.size(), static_cast<size_t>(prompt_tokens) - 1);
+  for (const lantern::TokenLogprob& token : of_prompt) {
+    ASSERT_EQ(token.top.size(), 1u);
+    EXPECT_LE(token.logprob, token.top[0].second);
+    EXPECT_EQ(token.rank == 1, token.logprob == token.top[0].second);
+  }
+  for (size_t choice = 0; choice < 2; ++choice) {
+    ASSERT_EQ(of_output[choice].size(), 12u);
+    for (size_t t = 0; t < 12; ++t) {  // greedy
+      const lantern::TokenLogprob& token = of_output[choice][t];
+      ASSERT_EQ(token.top.size(), 3u);
+      EXPECT_EQ(token.rank, 1);
+      EXPECT_EQ(token.top[0], std::pair(tokens[choice][t], token.logprob));
+      EXPECT_GE(token.top[0].second, token.top[1].second);
+      EXPECT_GE(token.top[1].second, token.top[2].second);
+    }
+  }
+  const Answer plain = ask({.prompt = kQuestion, .max_tokens = 12});
+  EXPECT_EQ(plain.tokens, tokens[0]);
+  EXPECT_TRUE(plain.last.logprobs.empty());
+  EXPECT_EQ(refusal({.prompt = "x", .logprobs = 21}), "logprobs is 21; between 0 and 20 alternatives can be listed");
+  EXPECT_EQ(refusal({.prompt = "x", .prompt_logprobs = -1}),
+            "lantern_request.top_prompt_logprobs is -1; give 0 or more");
+}
+
 TEST(PublicApi, CancellingWaitingAndTimeouts) {
   auto stream = engine().submit({.prompt = kQuestion, .ignore_eos = true});
   ASSERT_TRUE(stream.ok());
@@ -210,6 +250,43 @@ TEST(CAbi, StructsOfOtherVersions) {
   EXPECT_EQ(lantern_engine_create(&newer.known, &made), LANTERN_INVALID_ARGUMENT);
   EXPECT_NE(std::string(lantern_last_error()).find("fields beyond"), std::string::npos);
   EXPECT_EQ(made, nullptr);
+}
+
+// A program that was built with the structs of version 1.
+TEST(CAbi, StructsOfVersionOneAreServed) {
+  lantern_engine_config config;
+  std::memset(&config, 0xff, sizeof(config));
+  std::memset(&config, 0, offsetof(lantern_engine_config, max_logprobs));
+  config.struct_size = offsetof(lantern_engine_config, max_logprobs);
+  config.model_dir = kModel.c_str();
+  config.max_num_seqs = 2;
+  config.kv_cache_bytes = int64_t{64} << 20;
+  lantern_engine* made = nullptr;
+  ASSERT_EQ(lantern_engine_create(&config, &made), LANTERN_OK) << lantern_last_error();
+  lantern_request request;
+  std::memset(&request, 0xff, sizeof(request));
+  std::memset(&request, 0, offsetof(lantern_request, logprobs));
+  request.struct_size = offsetof(lantern_request, logprobs);
+  request.prompt = "Copy: a b c";
+  request.max_tokens = 4;
+  lantern_stream* stream = nullptr;
+  ASSERT_EQ(lantern_engine_submit(made, &request, &stream), LANTERN_OK) << lantern_last_error();
+  lantern_output output;
+  std::memset(&output, 0x5a, sizeof(output));
+  output.struct_size = offsetof(lantern_output, logprobs);
+  size_t tokens = 0;
+  while (lantern_stream_next(stream, -1, &output) == LANTERN_OK) tokens += output.num_tokens;
+  EXPECT_EQ(tokens, 4u);
+  EXPECT_EQ(output.logprobs.num_tokens, size_t{0x5a5a5a5a5a5a5a5a}) << "written beyond the caller's struct";
+  lantern_stream_destroy(stream);
+
+  request = {};
+  request.struct_size = sizeof(request);
+  request.prompt = "x";
+  request.top_logprobs = 2;
+  EXPECT_EQ(lantern_engine_submit(made, &request, &stream), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "lantern_request.top_logprobs is 2, but logprobs is 0; set that to 1 as well");
+  lantern_engine_destroy(made);
 }
 
 TEST(CAbi, NullIsRefusedOrNothing) {
