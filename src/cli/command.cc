@@ -140,6 +140,7 @@ const std::vector<Command>& commands() {
                        {"kv-cache-memory"},
                        {"enable-prefix-caching"},
                        {"draft-tokens", std::nullopt, kDraftHelp},
+                       {"max-logprobs"},
                        {"served-model-name"},
                        {"chat-format"},
                        {"seed", std::nullopt,

@@ -33,7 +33,8 @@ struct Job {
   OpenAiCollector collector;
   std::vector<RequestHandle> handles = {};
 
-  Job(BatchLine&& of, const OpenAiRequest& request) : line(std::move(of)), collector(request) {}
+  Job(BatchLine&& of, const OpenAiRequest& request, const Tokenizer& tokenizer)
+      : line(std::move(of)), collector(request, tokenizer) {}
 };
 
 // The model with what the API wants to know of it.
@@ -49,6 +50,7 @@ Status load(const Values& values, ServedModel& served) {
   options.model_dir = dir;
   options.strict_config = values.is_on("strict-config");
   options.max_queued = kMaxQueued;
+  options.max_logprobs = static_cast<int32_t>(values.integer("max-logprobs"));
   ASSIGN_OR_RETURN(served.loaded, load_engine(options));
   const Tokenizer& tokenizer = *served.loaded.tokenizer;
   OpenAiModel& api = served.api;
@@ -71,6 +73,7 @@ Status load(const Values& values, ServedModel& served) {
   api.names.push_back(dir.string());
   api.tokenizer = &tokenizer;
   api.max_model_len = served.loaded.engine->settings().limits.max_model_len;
+  api.max_logprobs = options.max_logprobs;
   api.vocab_size = served.loaded.config->vocab_size;
   ASSIGN_OR_RETURN(const GenerationConfig shipped, load_generation_config(dir));
   api.temperature = shipped.temperature;
@@ -159,7 +162,7 @@ class BatchRun {
   }
 
   Status start(BatchLine&& line, OpenAiRequest&& request) {
-    auto made = std::make_unique<Job>(std::move(line), request);
+    auto made = std::make_unique<Job>(std::move(line), request, *model_.api.tokenizer);
     Job* const job = made.get();
     std::vector<RequestHandle> handles;
     for (size_t p = 0; p < request.prompts.size(); ++p) {

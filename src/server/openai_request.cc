@@ -27,9 +27,6 @@ struct Unsupported {
 // Fields that change what comes out, and that nothing here obeys.
 constexpr Unsupported kUnsupported[] = {
     {"suffix", "text cannot be filled in before a suffix"},
-    {"logprobs", "log-probabilities are not given yet"},
-    {"top_logprobs", "log-probabilities are not given yet"},
-    {"prompt_logprobs", "log-probabilities are not given yet"},
     {"tools", "tool calls are not read from answers yet"},
     {"functions", "tool calls are not read from answers yet"},
     {"structured_outputs", "output cannot be constrained yet"},
@@ -59,6 +56,7 @@ class Reader {
       read_prompts();
     }
     read_length();
+    read_logprobs();
     if (!fields_.ok()) return fields_.error();
     return std::move(request_);
   }
@@ -179,6 +177,7 @@ class Reader {
     bool add_special = true;
     fields_.boolean("add_special_tokens", add_special);
     fields_.boolean("echo", echo_);
+    request_.echoes = echo_;
     if (!prompt->is_array()) return add_prompt(*prompt, add_special);
     const json::array& list = prompt->get_array();
     if (list.empty()) return fields_.fail("prompt", "prompt is an empty list; give at least one prompt");
@@ -347,7 +346,10 @@ class Reader {
   void read_length() {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     int32_t asked = is_chat() ? 0 : kDefaultMaxTokens;
-    fields_.integer("max_tokens", asked, 1, kMost);
+    fields_.integer("max_tokens", asked, echo_ ? 0 : 1, kMost);
+    // An echo alone: one token runs and is not shown.
+    request_.hides_output = !is_chat() && asked == 0;
+    if (request_.hides_output) asked = 1;
     if (is_chat()) fields_.integer("max_completion_tokens", asked, 1, kMost);
     for (EngineRequest& prompt : request_.prompts) {
       const auto length = static_cast<int64_t>(prompt.request.prompt.size());
@@ -361,6 +363,35 @@ class Reader {
                              .code = "context_length_exceeded"});
       }
       prompt.request.max_tokens = asked > 0 ? asked : static_cast<int32_t>(room);
+    }
+  }
+
+  // completions: logprobs is a number; chats: logprobs is true or false, and top_logprobs a number.
+  void read_logprobs() {
+    if (fields_.ok() && model_.max_logprobs < 0) {
+      for (const char* name : {"logprobs", "top_logprobs", "prompt_logprobs"}) {
+        if (fields_.has(name)) unsupported(name, "this server gives no log-probabilities; raise --max-logprobs");
+      }
+    }
+    const auto read = [&](const char* name, int32_t& into) { fields_.integer(name, into, 0, model_.max_logprobs); };
+    read("prompt_logprobs", request_.prompt_logprobs);
+    if (is_chat()) {
+      bool wanted = false;
+      int32_t top = 0;
+      fields_.boolean("logprobs", wanted);
+      read("top_logprobs", top);
+      if (fields_.has("top_logprobs") && top > 0 && !wanted)
+        return fields_.fail("top_logprobs", "top_logprobs needs logprobs; set that to true");
+      if (wanted) request_.logprobs = top;
+    } else {
+      read("logprobs", request_.logprobs);
+      if (fields_.has("top_logprobs"))
+        return fields_.fail("top_logprobs", "top_logprobs is a field of chats; give logprobs a number");
+    }
+    const int32_t of_prompt = std::max(request_.prompt_logprobs, echo_ ? request_.logprobs : -1);
+    for (EngineRequest& prompt : request_.prompts) {
+      prompt.request.logprobs = request_.logprobs;
+      prompt.request.prompt_logprobs = of_prompt;
     }
   }
 

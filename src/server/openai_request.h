@@ -41,6 +41,10 @@ struct OpenAiRequest {
   std::vector<std::string> echo;  // of each prompt: text to put before its output; empty: none
   std::vector<int32_t> stop_token_ids;  // that the client named: the model's own end tokens are no stop_reason
   bool starts_thinking = false;         // the prompt of a chat has opened a thinking block
+  bool echoes = false;                  // completions: the prompt is part of the text
+  bool hides_output = false;            // of a completion: only the echo is shown
+  int32_t logprobs = -1;                // likeliest tokens to list for each token; -1: no log-probabilities
+  int32_t prompt_logprobs = -1;         // the same for the prompt, in the field of that name
 };
 
 // What a model brings with it.
@@ -51,6 +55,7 @@ struct OpenAiModel {
   std::string no_chat;                   // why
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
+  int32_t max_logprobs = -1;  // of the engine
   // Where a request says nothing (generation_config.json); unset: 1, 1, all.
   std::optional<double> temperature;
   std::optional<double> top_p;

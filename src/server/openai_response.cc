@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "server/openai_logprobs.h"
 #include "text/reasoning_splitter.h"
 
 namespace lantern {
@@ -58,6 +59,11 @@ std::optional<OpenAiError> error_of(const OpenAiChoice& choice) {
 void OpenAiChoice::add(const Output& output) {
   text += output.text;
   completion_tokens += static_cast<int32_t>(output.tokens.size());
+  if (!output.logprobs.empty()) {
+    tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+    logprobs.width = output.logprobs.width;
+    logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
+  }
   if (!output.ended()) return;
   end_reason = output.end_reason;
   stop_string = output.stop_string;
@@ -65,13 +71,23 @@ void OpenAiChoice::add(const Output& output) {
   error = output.error;
 }
 
-OpenAiCollector::OpenAiCollector(const OpenAiRequest& request)
-    : endpoint_(request.endpoint), starts_thinking_(request.starts_thinking), stop_token_ids_(request.stop_token_ids) {
+OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& tokenizer)
+    : endpoint_(request.endpoint),
+      tokenizer_(tokenizer),
+      starts_thinking_(request.starts_thinking),
+      hides_output_(request.hides_output),
+      logprobs_(request.logprobs),
+      prompt_logprobs_(request.prompt_logprobs),
+      echoes_(request.echoes),
+      stop_token_ids_(request.stop_token_ids) {
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     const Request& of = request.prompts[p].request;
     prompts_.push_back({.prompt_tokens = static_cast<int32_t>(of.prompt.size()),
                         .cached_tokens = 0,
                         .echo = request.echo[p],
+                        .skip_special_tokens = request.prompts[p].skip_special_tokens,
+                        .tokens = of.prompt_logprobs >= 0 ? of.prompt : std::vector<int32_t>(),
+                        .logprobs = {.width = std::max(of.prompt_logprobs, 0)},
                         .choices = std::vector<OpenAiChoice>(static_cast<size_t>(of.n))});
     open_ += of.n;
   }
@@ -79,6 +95,7 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request)
 
 void OpenAiCollector::add(size_t prompt, const Output& output) {
   Prompt& to = prompts_[prompt];
+  to.logprobs.append(output.prompt_logprobs.rows(0, output.prompt_logprobs.size()));
   to.choices[static_cast<size_t>(output.choice)].add(output);
   if (!output.ended()) return;
   --open_;
@@ -88,7 +105,7 @@ void OpenAiCollector::add(size_t prompt, const Output& output) {
 int64_t OpenAiCollector::completion_tokens() const {
   int64_t sum = 0;
   for (const Prompt& prompt : prompts_) {
-    for (const OpenAiChoice& choice : prompt.choices) sum += choice.completion_tokens;
+    for (const OpenAiChoice& choice : prompt.choices) sum += hides_output_ ? 0 : choice.completion_tokens;
   }
   return sum;
 }
@@ -108,20 +125,36 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
       if (chat) {
         made["message"] = chat_message(choice, starts_thinking_);
       } else {
-        made["text"] = prompt.echo + choice.text;
+        made["text"] = hides_output_ ? prompt.echo : prompt.echo + choice.text;
       }
-      made["logprobs"] = nullptr;
+      if (logprobs_ < 0) {
+        made["logprobs"] = nullptr;
+      } else if (chat) {
+        made["logprobs"] = chat_logprobs(tokenizer_, choice.tokens, choice.logprobs, logprobs_);
+      } else {
+        CompletionLogprobs lists(tokenizer_, prompt.skip_special_tokens);
+        if (echoes_) lists.add_prompt(prompt.tokens, prompt.logprobs, logprobs_);
+        if (!hides_output_) lists.add_output(choice.tokens, choice.logprobs, logprobs_);
+        made["logprobs"] = lists.take(made["text"].get_string());
+      }
+      if (prompt_logprobs_ >= 0 && !chat)
+        made["prompt_logprobs"] = prompt_logprobs(tokenizer_, prompt.tokens, prompt.logprobs, prompt_logprobs_);
       made["finish_reason"] = choice.end_reason == EndReason::kStop ? "stop" : "length";
       made["stop_reason"] = stop_reason(choice, stop_token_ids_);
       choices.push_back(std::move(made));
     }
   }
-  return json::serialize(json::object{{"id", (chat ? "chatcmpl-" : "cmpl-") + id},
-                                      {"object", chat ? "chat.completion" : "text_completion"},
-                                      {"created", created},
-                                      {"model", model},
-                                      {"choices", std::move(choices)},
-                                      {"usage", usage(prompt_tokens, completion_tokens(), cached_tokens)}});
+  json::object body{{"id", (chat ? "chatcmpl-" : "cmpl-") + id},
+                    {"object", chat ? "chat.completion" : "text_completion"},
+                    {"created", created},
+                    {"model", model},
+                    {"choices", std::move(choices)},
+                    {"usage", usage(prompt_tokens, completion_tokens(), cached_tokens)}};
+  if (prompt_logprobs_ >= 0 && chat) {
+    const Prompt& prompt = prompts_.front();  // a chat has one
+    body["prompt_logprobs"] = prompt_logprobs(tokenizer_, prompt.tokens, prompt.logprobs, prompt_logprobs_);
+  }
+  return json::serialize(body);
 }
 
 std::string openai_error_body(const OpenAiError& error) {

@@ -13,6 +13,8 @@ namespace lantern {
 struct OpenAiChoice {
   std::string text;
   int32_t completion_tokens = 0;
+  std::vector<int32_t> tokens;  // with logprobs alone
+  Logprobs logprobs;
   EndReason end_reason = EndReason::kNone;
   std::string stop_string;
   int32_t stop_token = -1;
@@ -24,7 +26,8 @@ struct OpenAiChoice {
 // The choices of an OpenAiRequest, as outputs come.
 class OpenAiCollector {
  public:
-  explicit OpenAiCollector(const OpenAiRequest& request);
+  // The tokenizer outlives this.
+  OpenAiCollector(const OpenAiRequest& request, const Tokenizer& tokenizer);
 
   // `prompt` is an index into OpenAiRequest::prompts.
   void add(size_t prompt, const Output& output);
@@ -40,10 +43,18 @@ class OpenAiCollector {
     int32_t prompt_tokens = 0;
     int32_t cached_tokens = 0;
     std::string echo;
+    bool skip_special_tokens = true;
+    std::vector<int32_t> tokens;  // with logprobs alone
+    Logprobs logprobs;
     std::vector<OpenAiChoice> choices;
   };
   OpenAiEndpoint endpoint_;
+  const Tokenizer& tokenizer_;
   bool starts_thinking_;
+  bool hides_output_;
+  int32_t logprobs_;
+  int32_t prompt_logprobs_;
+  bool echoes_;
   std::vector<int32_t> stop_token_ids_;  // that the client named
   std::vector<Prompt> prompts_;
   int64_t open_ = 0;

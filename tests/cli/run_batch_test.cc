@@ -142,6 +142,104 @@ TEST_F(RunBatchTest, ChatsAreEncodedAndSplit) {
   EXPECT_EQ(message, body_of(all.at("other"), 200).at("choices").at(0).at("message").get_object());
 }
 
+// The numbers are those of `lantern score` for the same text.
+TEST_F(RunBatchTest, LogprobsOfCompletions) {
+  const std::string prompt = json::serialize(json::string(kQuestion));
+  write(
+      "in.jsonl",
+      line_of("echo", R"({"temperature": 0, "max_tokens": 1, "echo": true, "logprobs": 2, "prompt": )" + prompt + "}") +
+          line_of("only", R"({"max_tokens": 0, "echo": true, "logprobs": 2, "prompt": )" + prompt + "}") +
+          line_of("out", R"({"temperature": 0, "max_tokens": 16, "logprobs": 0, "prompt": )" + prompt + "}") +
+          line_of("list", R"({"max_tokens": 1, "echo": true, "logprobs": 1, "prompt": [[0, 50, 60], [0, 70]]})") +
+          line_of("vllm", R"({"max_tokens": 1, "prompt_logprobs": 1, "prompt": [0, 50, 60]})"));
+  const Outcome outcome = run_lantern(command({"--draft-tokens", "2"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto all = results();
+  const Outcome scored = run_lantern({"score", "--text", kQuestion, "--top-logprobs", "2", "--json", "--quiet"});
+  const json::object scores = json::parse(scored.out).get_object();
+  const json::array& expected = scores.at("logprobs").get_array();
+  const auto lists = [&](const char* name, size_t choice = 0) -> const json::object& {
+    return body_of(all.at(name), 200).at("choices").at(choice).at("logprobs").get_object();
+  };
+
+  for (const char* name : {"echo", "only"}) {
+    const json::object& logprobs = lists(name);
+    const json::array& values = logprobs.at("token_logprobs").get_array();
+    const size_t length = expected.size() + (std::string_view(name) == "echo" ? 1 : 0);
+    for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+      ASSERT_EQ(logprobs.at(list).get_array().size(), length) << name << ", " << list;
+    EXPECT_TRUE(values[0].is_null() && logprobs.at("top_logprobs").at(0).is_null());
+    std::string whole;
+    for (size_t t = 0; t < length; ++t) {
+      const std::string token = text(logprobs.at("tokens").at(t));
+      EXPECT_EQ(logprobs.at("text_offset").at(t).to_number<size_t>(), whole.size()) << "the text is ASCII";
+      if (t > 0 || token != "<｜begin▁of▁sentence｜>") whole += token;
+      if (t == 0) continue;
+      const json::object& top = logprobs.at("top_logprobs").at(t).get_object();
+      EXPECT_EQ(top.at(token), values[t]);
+      EXPECT_TRUE(top.size() == 2 || top.size() == 3) << json::serialize(top);
+      if (t < expected.size()) {
+        EXPECT_NEAR(values[t].to_number<double>(), expected[t].to_number<double>(), 1e-6) << "token " << t;
+      }
+    }
+    EXPECT_TRUE(whole.starts_with(kQuestion)) << whole;
+    EXPECT_EQ(whole, first_text(all.at(name)));
+  }
+  EXPECT_EQ(body_of(all.at("only"), 200).at("usage").at("completion_tokens"), 0);
+  EXPECT_EQ(text(body_of(all.at("only"), 200).at("choices").at(0).at("finish_reason")), "length");
+
+  // Greedy: the chosen token is the only one of its dictionary.
+  for (const json::value& top : lists("out").at("top_logprobs").get_array()) EXPECT_EQ(top.get_object().size(), 1u);
+  EXPECT_EQ(lists("out").at("text_offset").at(0), 0);
+  // Ids are echoed as they were given: no token is added.
+  EXPECT_EQ(lists("list", 0).at("tokens").get_array().size(), 4u);
+  EXPECT_EQ(lists("list", 1).at("tokens").get_array().size(), 3u);
+  const json::array& of_prompt = body_of(all.at("vllm"), 200).at("choices").at(0).at("prompt_logprobs").get_array();
+  ASSERT_EQ(of_prompt.size(), 3u);
+  EXPECT_TRUE(of_prompt[0].is_null());
+  EXPECT_TRUE(of_prompt[2].at("60").at("rank").to_number<int>() >= 1);
+  EXPECT_EQ(of_prompt[2].at("60").at("logprob"), lists("list", 0).at("token_logprobs").at(2));
+}
+
+TEST_F(RunBatchTest, LogprobsOfChats) {
+  const std::string start = R"({"messages": [{"role": "user", "content": "What is 6 times 7?"}], "max_tokens": 24, )";
+  write("in.jsonl", line_of("with", start + R"("temperature": 0, "logprobs": true, "top_logprobs": 3})", true) +
+                        line_of("own", start + R"("temperature": 0, "logprobs": true})", true) +
+                        line_of("none", start + R"("temperature": 0, "logprobs": false, "top_logprobs": 0})", true) +
+                        line_of("no bool", start + R"("logprobs": 3})", true) +
+                        line_of("alone", start + R"("top_logprobs": 3})", true) +
+                        line_of("many", start + R"("logprobs": true, "top_logprobs": 21})", true) +
+                        line_of("bool", R"({"prompt": "Hello", "logprobs": true})") +
+                        line_of("all", R"({"prompt": "Hello", "logprobs": -1})"));
+  const Outcome outcome = run_lantern(command({"--quiet"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto all = results();
+  const auto choice = [&](const char* name) { return body_of(all.at(name), 200).at("choices").at(0).get_object(); };
+  const json::array content = choice("with").at("logprobs").at("content").get_array();
+  const int64_t tokens = body_of(all.at("with"), 200).at("usage").at("completion_tokens").to_number<int64_t>();
+  ASSERT_EQ(static_cast<int64_t>(content.size()), tokens);
+  for (size_t t = 0; t < content.size(); ++t) {
+    const json::object& token = content[t].get_object();
+    const json::array& top = token.at("top_logprobs").get_array();
+    ASSERT_EQ(top.size(), 3u);
+    EXPECT_EQ(top[0].at("token"), token.at("token")) << "greedy";
+    EXPECT_EQ(top[0].at("logprob"), token.at("logprob"));
+    std::string bytes;
+    for (const json::value& byte : token.at("bytes").get_array()) bytes += static_cast<char>(byte.to_number<int>());
+    EXPECT_EQ(bytes, text(token.at("token"))) << "ASCII, or a control token";
+    EXPECT_EQ(choice("own").at("logprobs").at("content").at(t).at("logprob"), token.at("logprob"));
+    EXPECT_TRUE(choice("own").at("logprobs").at("content").at(t).at("top_logprobs").get_array().empty());
+  }
+  EXPECT_TRUE(choice("none").at("logprobs").is_null());
+  EXPECT_EQ(choice("none").at("message"), choice("with").at("message"));
+  const auto fault = [&](const char* name) { return text(body_of(all.at(name), 400).at("error").at("message")); };
+  EXPECT_EQ(fault("no bool"), "logprobs must be true or false, not a number");
+  EXPECT_EQ(fault("alone"), "top_logprobs needs logprobs; set that to true");
+  EXPECT_EQ(fault("many"), "top_logprobs must be a whole number from 0 to 20, not 21");
+  EXPECT_EQ(fault("bool"), "logprobs must be a whole number from 0 to 20, not true or false");
+  EXPECT_EQ(fault("all"), "logprobs must be a whole number from 0 to 20, not -1");
+}
+
 TEST_F(RunBatchTest, WhatIsWrongIsSaidLineByLine) {
   const std::string good = R"({"prompt": "Hello", "max_tokens": 2})";
   write("in.jsonl",
