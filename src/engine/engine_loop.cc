@@ -301,7 +301,7 @@ OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t coun
   if (!live.stop_finders.empty()) {
     OutputText& finder = live.stop_finders[static_cast<size_t>(sequence.choice)];
     for (int32_t i = 0; i < count && !verdict.stop; ++i) {
-      finder.add(tokens[static_cast<size_t>(i)]);
+      finder.look_at(tokens[static_cast<size_t>(i)]);
       if (finder.stopped()) verdict = {.kept = i + 1, .stop = true};
     }
   }

@@ -29,6 +29,8 @@ class OutputText {
 
   // The text that this token makes certain; may be empty.
   std::string add(int32_t token);
+  // The same for who wants to know where the text ends alone; allocates nothing.
+  void look_at(int32_t token) { take(token, nullptr); }
   // The rest, once no token follows.
   std::string finish();
 
@@ -39,8 +41,11 @@ class OutputText {
   int32_t stop_token() const { return stop_token_; }
 
  private:
+  void take(int32_t token, std::string* text);
+
   Detokenizer detokenizer_;
   StopStrings stop_;
+  std::string piece_;  // what the last token added, before stop strings
   std::vector<int32_t> stop_token_ids_;
   bool include_stop_;
   int32_t min_tokens_;

@@ -6,10 +6,20 @@ namespace lantern {
 
 StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   std::erase_if(strings_, [](const std::string& string) { return string.empty(); });
+  // What is held back, and a token behind it.
+  size_t longest = 0;
+  for (const std::string& string : strings_) longest = std::max(longest, string.size());
+  held_.reserve(longest + 128);
 }
 
 std::string StopStrings::feed(std::string_view text) {
-  if (stopped()) return {};
+  std::string out;
+  feed_to(text, &out);
+  return out;
+}
+
+void StopStrings::feed_to(std::string_view text, std::string* out) {
+  if (stopped()) return;
   held_ += text;
   size_t best_end = std::string::npos;
   size_t best_begin = 0;
@@ -24,10 +34,9 @@ std::string StopStrings::feed(std::string_view text) {
     }
   }
   const size_t certain = stopped() ? best_begin : held_.size() - partial_match_bytes();
-  std::string out = held_.substr(0, certain);
+  if (out != nullptr) out->append(held_, 0, certain);
   held_.erase(0, certain);
   if (stopped()) held_.clear();
-  return out;
 }
 
 std::string StopStrings::flush() {

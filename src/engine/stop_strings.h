@@ -15,6 +15,8 @@ class StopStrings {
   // Takes more text and returns what is certain not to be part of a stop string. The match that ends first counts, the
   // longest of those that end together. After a match everything further is swallowed.
   std::string feed(std::string_view text);
+  // The same, behind what `out` has; null: it is not wanted.
+  void feed_to(std::string_view text, std::string* out);
   // At the end of the stream: what was held back because it could have begun a stop string.
   std::string flush();
 

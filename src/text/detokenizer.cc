@@ -5,12 +5,17 @@
 namespace lantern {
 
 std::string Detokenizer::add(TokenId id) {
-  if (skip_special_ && tokenizer_->is_special(id)) return {};
+  std::string text;
+  add_to(id, text);
+  return text;
+}
+
+void Detokenizer::add_to(TokenId id, std::string& text) {
+  if (skip_special_ && tokenizer_->is_special(id)) return;
   pending_ += tokenizer_->token_bytes(id);
   const size_t held = incomplete_utf8_tail(pending_);
-  std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, pending_.size() - held));
+  append_valid_utf8(text, std::string_view(pending_).substr(0, pending_.size() - held));
   pending_.erase(0, pending_.size() - held);
-  return text;
 }
 
 std::string Detokenizer::flush() {

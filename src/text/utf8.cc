@@ -80,16 +80,20 @@ bool is_valid_utf8(std::string_view text) {
 std::string replace_invalid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  append_valid_utf8(out, text);
+  return out;
+}
+
+void append_valid_utf8(std::string& to, std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Utf8Step step = decode_utf8(text, i);
     if (step.valid) {
-      out.append(text.substr(i, step.size));
+      to.append(text.substr(i, step.size));
     } else {
-      append_utf8(out, 0xFFFD);
+      append_utf8(to, 0xFFFD);
     }
     i += step.size;
   }
-  return out;
 }
 
 size_t incomplete_utf8_tail(std::string_view text) {

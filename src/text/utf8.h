@@ -25,6 +25,7 @@ bool is_valid_utf8(std::string_view text);
 
 // Every maximal ill-formed part becomes U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
+void append_valid_utf8(std::string& to, std::string_view text);
 
 // Number of bytes at the end of `text` that may still become a code point when more bytes arrive (0..3).
 size_t incomplete_utf8_tail(std::string_view text);

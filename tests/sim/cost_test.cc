@@ -3,26 +3,11 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "engine/engine_core.h"
 #include "null_executor.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Every way to the heap leads through these; the others call them.
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*size*/) noexcept { std::free(memory); }
+#include "thread_allocations.h"
 
 namespace lantern {
 namespace {
@@ -74,12 +59,12 @@ TEST(StepCost, NoAllocationOnceWarm) {
     }
   };
   submit_many();
-  const int64_t before = allocations;
+  const int64_t before = thread_allocations();
   int64_t steps = 0;
   while (!engine.idle()) {
     turn(engine, EngineTime(1000 + steps++));
   }
-  EXPECT_EQ(allocations - before, 0) << "in " << steps << " turns";
+  EXPECT_EQ(thread_allocations() - before, 0) << "in " << steps << " turns";
   const EngineStats& stats = engine.state().stats;
   EXPECT_GT(stats.preemptions, 0);
   EXPECT_GT(stats.prompt_tokens_cached, 0);
