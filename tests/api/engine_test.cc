@@ -360,8 +360,8 @@ TEST(EngineTest, LogprobsComeWithTheirTokens) {
   std::vector<TokenStream> streams;
   std::vector<std::vector<int32_t>> prompts;
   for (int32_t i = 0; i < 24; ++i) {
-    std::vector<int32_t> prompt;
-    for (int32_t p = 0; p < 1 + i * 9; ++p) prompt.push_back((p * 7 + i / 2) % kVocab);
+    std::vector<int32_t> prompt(static_cast<size_t>(1 + i * 9));
+    for (size_t p = 0; p < prompt.size(); ++p) prompt[p] = (static_cast<int32_t>(p) * 7 + i / 2) % kVocab;
     EngineRequest request = request_of(prompt, 1 + i % 9 * 4);
     request.request.n = 1 + i % 3;
     if (i % 4 != 0) request.request.logprobs = i % 5;
