@@ -20,10 +20,10 @@ namespace lantern {
 // each come too.
 // Launches are those of batch.shape, whatever the rows need of it: executors that get equal shapes launch alike. The
 // dummy's row (StepBatch::make_dummy) is a decode in a slot that no init, table entry or result ever names.
-// A step may write the caches at positions below seq_len_upper() + max(shape.draft_passes, 1) of its rows (from its last
-// token a row makes the MTP layer's entry of the token behind it); where the block table has the null block, it writes
-// nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays within these bounds all
-// the same.
+// A step may write the caches at positions below seq_len_upper() + max(shape.draft_passes, 1) of its rows (from its
+// last token a row makes the MTP layer's entry of the token behind it); where the block table has the null block, it
+// writes nothing. A row whose sequence ended unknown to the host (its results will be dropped) stays within these
+// bounds all the same.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -116,7 +116,7 @@ struct StepBatch {
   int32_t num_decodes = 0;
   int32_t num_decode_tokens = 0;
   int32_t num_tokens = 0;
-  StepShape shape;  // what is launched: at least what the rows need; the rest is padding
+  StepShape shape;         // what is launched: at least what the rows need; the rest is padding
   bool logprobs = false;   // some sampling row's request wants them
   int32_t num_scored = 0;  // of all rows
 
