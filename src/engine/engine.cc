@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "engine/engine_loop.h"
+#include "engine/rank_router.h"
 
 namespace lantern {
 
@@ -20,6 +23,31 @@ double EngineReport::acceptance() const {
   }
   return checked > 0 ? static_cast<double>(accepted) / static_cast<double>(checked)
                      : std::numeric_limits<double>::quiet_NaN();
+}
+
+EngineReport& EngineReport::operator+=(const EngineReport& other) {
+  const auto add = [&](auto EngineReport::* counter) { this->*counter += other.*counter; };
+  for (const auto counter : {&EngineReport::num_running, &EngineReport::num_waiting, &EngineReport::num_blocks,
+                             &EngineReport::num_free_blocks, &EngineReport::num_cached_blocks}) {
+    add(counter);
+  }
+  for (const auto counter :
+       {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
+        &EngineReport::prompt_tokens_cached, &EngineReport::output_tokens, &EngineReport::tokens_run,
+        &EngineReport::steps, &EngineReport::dummy_steps, &EngineReport::steps_refused}) {
+    add(counter);
+  }
+  for (const auto counter :
+       {&EngineReport::step_seconds, &EngineReport::executor_seconds, &EngineReport::overhead_seconds}) {
+    add(counter);
+  }
+  last_step_seconds = std::max(last_step_seconds, other.last_step_seconds);
+  for (size_t i = 0; i < choices_ended.size(); ++i) choices_ended[i] += other.choices_ended[i];
+  for (size_t i = 0; i < kMaxDrafts; ++i) {
+    drafts_checked[i] += other.drafts_checked[i];
+    drafts_accepted[i] += other.drafts_accepted[i];
+  }
+  return *this;
 }
 
 RequestHandle::RequestHandle(std::weak_ptr<EngineLoop> loop, std::shared_ptr<LiveRequest> live)
@@ -114,12 +142,63 @@ TokenStream::Wait TokenStream::next_for(Output& output, std::chrono::millisecond
 
 void TokenStream::cancel() { request_.cancel(); }
 
-Result<std::unique_ptr<Engine>> Engine::create(Parts parts) {
-  ASSIGN_OR_RETURN(parts.settings, EngineSettings::checked(parts.settings));
-  return std::unique_ptr<Engine>(new Engine(std::make_shared<EngineLoop>(std::move(parts))));
+namespace {
+
+// How long a rank waits for the others' next step before it takes them for dead. The longest step there is, a full one
+// of a large model on a slow machine, takes a fraction of that.
+constexpr std::chrono::minutes kRankTimeout{10};
+
+// Whatever shape the ranks agree on must fit each of them.
+Status check_alike(const EngineSettings& a, const EngineSettings& b) {
+  const auto differ = [](const char* name, int32_t first, int32_t other) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} is {} on one rank and {} on another; give all ranks the same", name, first, other));
+  };
+  const StepLimits& x = a.limits;
+  const StepLimits& y = b.limits;
+  if (x.max_tokens != y.max_tokens) return differ("max_tokens", x.max_tokens, y.max_tokens);
+  if (x.max_requests != y.max_requests) return differ("max_requests", x.max_requests, y.max_requests);
+  if (x.max_query_len != y.max_query_len) return differ("max_query_len", x.max_query_len, y.max_query_len);
+  if (x.max_model_len != y.max_model_len) return differ("max_model_len", x.max_model_len, y.max_model_len);
+  if (x.block_size != y.block_size) return differ("block_size", x.block_size, y.block_size);
+  if (x.num_blocks != y.num_blocks) return differ("num_blocks", x.num_blocks, y.num_blocks);
+  return {};
 }
 
-Engine::~Engine() { loop_->shutdown(); }
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(Parts parts) {
+  std::vector<Parts> ranks;
+  ranks.push_back(std::move(parts));
+  return create(std::move(ranks));
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(std::vector<Parts> ranks) {
+  if (ranks.empty()) return Error(ErrorCode::kInvalidArgument, "an engine needs at least one rank; give its parts");
+  for (Parts& rank : ranks) {
+    ASSIGN_OR_RETURN(rank.settings, EngineSettings::checked(rank.settings));
+    RETURN_IF_ERROR(check_alike(ranks.front().settings, rank.settings));
+  }
+  std::unique_ptr<Engine> engine(new Engine());
+  const auto count = static_cast<int32_t>(ranks.size());
+  if (count == 1) {
+    engine->loops_.push_back(std::make_shared<EngineLoop>(std::move(ranks.front()), EngineRank{}));
+    return engine;
+  }
+  engine->router_ = RankRouter::create(count, ranks.front().settings, ranks.front().hash_key);
+  const auto bell = std::make_shared<RankBell>();
+  std::vector<std::unique_ptr<Communicator>> communicators = make_thread_communicators(count, kRankTimeout);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    engine->loops_.push_back(std::make_shared<EngineLoop>(
+        std::move(ranks[rank]), EngineRank{.communicator = std::move(communicators[rank]), .bell = bell}));
+  }
+  return engine;
+}
+
+Engine::~Engine() {
+  for (const auto& loop : loops_) loop->begin_shutdown();
+  for (const auto& loop : loops_) loop->shutdown();
+}
 
 Result<TokenStream> Engine::submit(EngineRequest request) {
   // More choices than that are refused below.
@@ -133,14 +212,50 @@ Result<TokenStream> Engine::submit(EngineRequest request) {
 }
 
 Result<RequestHandle> Engine::submit(EngineRequest request, OnOutput on_output) {
-  ASSIGN_OR_RETURN(std::shared_ptr<LiveRequest> live, loop_->submit(std::move(request), std::move(on_output)));
-  return RequestHandle(loop_, std::move(live));
+  std::unique_ptr<RankRouter::Ticket> ticket;
+  if (router_ != nullptr) {
+    std::vector<uint8_t> full;
+    for (const auto& loop : loops_) full.push_back(loop->has_room(request.request.n) ? 0 : 1);
+    ticket = router_->choose(request.request, full);
+  }
+  const std::shared_ptr<EngineLoop>& loop = loops_[ticket == nullptr ? 0 : static_cast<size_t>(ticket->rank())];
+  ASSIGN_OR_RETURN(std::shared_ptr<LiveRequest> live,
+                   loop->submit(std::move(request), std::move(on_output), std::move(ticket)));
+  return RequestHandle(loop, std::move(live));
 }
 
-bool Engine::drain(std::optional<std::chrono::milliseconds> timeout) { return loop_->drain(timeout); }
-EngineReport Engine::report() const { return loop_->report(); }
-std::optional<Error> Engine::lost() const { return loop_->lost(); }
-const EngineSettings& Engine::settings() const { return loop_->settings(); }
-const Tokenizer* Engine::tokenizer() const { return loop_->tokenizer(); }
+bool Engine::drain(std::optional<std::chrono::milliseconds> timeout) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto& loop : loops_) loop->begin_drain();
+  for (const auto& loop : loops_) {
+    std::optional<std::chrono::milliseconds> left = timeout;
+    if (left) {
+      const auto passed =
+          std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+      left = std::max(*left - passed, std::chrono::milliseconds(0));
+    }
+    if (!loop->wait_until_drained(left)) return false;
+  }
+  return true;
+}
+
+EngineReport Engine::report() const {
+  EngineReport sum = loops_.front()->report();
+  for (size_t rank = 1; rank < loops_.size(); ++rank) sum += loops_[rank]->report();
+  return sum;
+}
+std::vector<EngineReport> Engine::rank_reports() const {
+  std::vector<EngineReport> reports;
+  for (const auto& loop : loops_) reports.push_back(loop->report());
+  return reports;
+}
+std::optional<Error> Engine::lost() const {
+  for (const auto& loop : loops_) {
+    if (std::optional<Error> lost = loop->lost()) return lost;
+  }
+  return std::nullopt;
+}
+const EngineSettings& Engine::settings() const { return loops_.front()->settings(); }
+const Tokenizer* Engine::tokenizer() const { return loops_.front()->tokenizer(); }
 
 }  // namespace lantern

@@ -53,10 +53,12 @@ struct Output {
   bool ended() const { return end_reason != EndReason::kNone; }
 };
 
-// Called on the delivery thread, for one request never twice at a time. Quick about it: all outputs wait behind it.
+// Called on the delivery thread of the request's rank, for one request never twice at a time. Quick about it: all
+// outputs of the rank wait behind it.
 using OnOutput = std::function<void(Output&&)>;
 
-// What the engine did and holds, as of the last step.
+// What the engine did and holds, as of the last step; of several ranks their sums, but for last_step_seconds (the
+// longest). Time of ranks that wait for others counts for each of them.
 struct EngineReport {
   static constexpr size_t kMaxDrafts = 8;
 
@@ -72,7 +74,8 @@ struct EngineReport {
   int64_t prompt_tokens_cached = 0;
   int64_t output_tokens = 0;
   int64_t tokens_run = 0;
-  int64_t steps = 0;
+  int64_t steps = 0;            // with rows; on ranks in step each counts its own
+  int64_t dummy_steps = 0;      // run for the sake of other ranks, with nothing of its own
   int64_t steps_refused = 0;    // by the executor; tried again
   double step_seconds = 0;      // wall time of all steps
   double executor_seconds = 0;  // of these, in the executor
@@ -84,11 +87,13 @@ struct EngineReport {
 
   // Of all drafts that were checked; NaN where none were.
   double acceptance() const;
+  EngineReport& operator+=(const EngineReport& other);
 };
 
 // A request that was submitted: cancels it, from any thread, also after the engine is gone. Copies name the same one.
 struct LiveRequest;
 class EngineLoop;
+class RankRouter;
 class RequestHandle {
  public:
   RequestHandle() = default;
@@ -139,6 +144,10 @@ class Engine {
   };
   // Errors: settings that do not agree with themselves.
   static Result<std::unique_ptr<Engine>> create(Parts parts);
+  // Data parallel: an engine for each of `ranks`, in step (data_parallel.h); requests go to the one with the least to
+  // do. Each has its own executor and its own caches; all serve one model. When one loses its device all do. Errors
+  // also: none; settings by which a step of one rank would not fit another.
+  static Result<std::unique_ptr<Engine>> create(std::vector<Parts> ranks);
 
   // What lives is cancelled; streams get their last output and may be read and destroyed afterwards.
   ~Engine();
@@ -155,15 +164,18 @@ class Engine {
   bool drain(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   EngineReport report() const;
+  std::vector<EngineReport> rank_reports() const;
   // Why no request is accepted any more, once the device is lost.
   std::optional<Error> lost() const;
-  const EngineSettings& settings() const;
+  int32_t num_ranks() const { return static_cast<int32_t>(loops_.size()); }
+  const EngineSettings& settings() const;  // of each rank
   const Tokenizer* tokenizer() const;
 
  private:
-  explicit Engine(std::shared_ptr<EngineLoop> loop) : loop_(std::move(loop)) {}
+  Engine() = default;
 
-  std::shared_ptr<EngineLoop> loop_;
+  std::vector<std::shared_ptr<EngineLoop>> loops_;  // by rank
+  std::shared_ptr<RankRouter> router_;              // null where there is one rank
 };
 
 }  // namespace lantern

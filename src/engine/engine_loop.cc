@@ -55,7 +55,17 @@ Status TimedExecutor::wait(StepResults& results) {
   return timed([&] { return executor_->wait(results); });
 }
 
-EngineLoop::EngineLoop(Engine::Parts parts) : parts_(std::move(parts)), executor_(std::move(parts_.executor)) {
+void RankBell::add(EngineLoop& loop) {
+  const std::lock_guard lock(mutex_);
+  loops_.push_back(&loop);
+}
+void RankBell::ring(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  for (EngineLoop* loop : loops_) loop->wake_for(number);
+}
+
+EngineLoop::EngineLoop(Engine::Parts parts, EngineRank rank)
+    : parts_(std::move(parts)), rank_(std::move(rank)), executor_(std::move(parts_.executor)) {
   const OutputRoom room = output_room(parts_.settings);
   batch_.reserve(room);
   report_.num_blocks = report_.num_free_blocks = parts_.settings.limits.num_blocks - 1;
@@ -67,23 +77,28 @@ EngineLoop::EngineLoop(Engine::Parts parts) : parts_(std::move(parts)), executor
     }
     choices_ended_.notify_all();
   });
+  if (rank_.bell != nullptr) rank_.bell->add(*this);
   thread_ = std::thread([this] { run(); });
 }
 
-void EngineLoop::shutdown() {
+void EngineLoop::begin_shutdown() {
   CHECK(!delivery_->is_current_thread(), "an engine cannot be destroyed by the reader of its outputs");
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
   something_to_do_.notify_one();
+}
+
+void EngineLoop::shutdown() {
   thread_.join();
   delivery_.reset();
 }
 
 EngineTime EngineLoop::now() const { return std::chrono::duration_cast<EngineTime>(Clock::now() - origin_); }
 
-Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, OnOutput on_output) {
+Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, OnOutput on_output,
+                                                        std::unique_ptr<RankRouter::Ticket> ticket) {
   if (parts_.vocab_size > 0) RETURN_IF_ERROR(check_vocabulary(request.request, parts_.vocab_size));
   std::erase_if(request.stop, [](const std::string& string) { return string.empty(); });
   if (!request.stop.empty() && parts_.tokenizer == nullptr) {
@@ -118,6 +133,7 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
   live->on_output = std::move(on_output);
   const int32_t n = live->request->n;
   live->choices_left = n;
+  live->ticket = std::move(ticket);
   for (int32_t choice = 0; choice < n && parts_.tokenizer != nullptr; ++choice) {
     live->texts.emplace_back(*parts_.tokenizer, live->rules);
     if (!live->rules.stop.empty()) live->stop_finders.emplace_back(*parts_.tokenizer, live->rules);
@@ -142,6 +158,19 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
   return live;
 }
 
+bool EngineLoop::has_room(int32_t choices) const {
+  const std::lock_guard lock(mutex_);
+  return num_submitting_ + num_waiting_ + choices <= parts_.settings.max_queued;
+}
+
+void EngineLoop::wake_for(int64_t agreement) {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_agreement_ = std::max(wanted_agreement_, agreement);
+  }
+  something_to_do_.notify_one();
+}
+
 void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) {
   bool wake = false;
   {
@@ -153,9 +182,13 @@ void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) {
   if (wake) something_to_do_.notify_one();
 }
 
-bool EngineLoop::drain(std::optional<std::chrono::milliseconds> timeout) {
-  std::unique_lock lock(mutex_);
+void EngineLoop::begin_drain() {
+  const std::lock_guard lock(mutex_);
   draining_ = true;
+}
+
+bool EngineLoop::wait_until_drained(std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(mutex_);
   const auto done = [&] { return num_live_ == 0; };
   if (timeout) return choices_ended_.wait_for(lock, *timeout, done);
   choices_ended_.wait(lock, done);
@@ -178,18 +211,20 @@ void EngineLoop::run() {
   delivery_->hand_over(batch_);
 }
 
+bool EngineLoop::may_sleep() const { return in_step() ? asleep_ : core_->idle() && core_->steps_in_flight() == 0; }
+
 bool EngineLoop::take_commands() {
   {
     std::unique_lock lock(mutex_);
     num_waiting_ = core_->state().num_queued;
-    const bool idle = core_->idle() && core_->steps_in_flight() == 0;
-    if (idle && commands_.empty() && !closing_) {
+    const auto awake = [&] { return closing_ || !commands_.empty() || wanted_agreement_ > agreements_; };
+    if (may_sleep() && !awake()) {
       engine_waits_ = true;
-      something_to_do_.wait(lock, [&] { return closing_ || !commands_.empty(); });
+      something_to_do_.wait(lock, awake);
       engine_waits_ = false;
     }
     taken_.swap(commands_);
-    if (closing_) {
+    if (closing_ && (!in_step() || leaving_)) {
       // What was not taken yet ends as what lives does.
       lock.unlock();
       for (const Command& command : taken_) {
@@ -199,6 +234,7 @@ bool EngineLoop::take_commands() {
     }
     num_waiting_ += std::exchange(num_submitting_, 0);
   }
+  if (std::exchange(asleep_, false)) rank_.bell->ring(agreements_ + 1);
   if (taken_.empty()) return true;
   for (const Command& command : taken_) apply(command);
   taken_.clear();
@@ -230,27 +266,14 @@ void EngineLoop::refuse(LiveRequest& live, const Error& error) {
     batch_.items.push_back({.live = &live, .choice = choice, .end_reason = EndReason::kFailed, .error = index});
   }
   counts_.choices_ended[static_cast<size_t>(EndReason::kFailed)] += live.request->n;
+  live.ticket.reset();
 }
 
 void EngineLoop::turn() {
   const Clock::time_point start = Clock::now();
   const double cpu = thread_cpu_seconds() - executor_.cpu_seconds();
   const int64_t steps = counts_.steps;
-  const StepStart started = core_->begin_step(now());
-  switch (started) {
-    case StepStart::kStarted:
-      refusals_ = 0;
-      if (executor_.ready()) finish_step();
-      break;
-    case StepStart::kWaiting: finish_step(); break;
-    case StepStart::kNotAccepted:
-      ++counts_.steps_refused;
-      if (refusals_ == 0) log_warning("a step was refused: {}", core_->last_error().error().message());
-      if (core_->steps_in_flight() > 0) finish_step();
-      break;
-    case StepStart::kIdle:
-    case StepStart::kFailed: break;
-  }
+  const StepStart started = in_step() ? step_together() : step_alone();
   seconds_since_finish_ += seconds_since(start);
   delivery_->hand_over(batch_);
   counts_.overhead_seconds += thread_cpu_seconds() - executor_.cpu_seconds() - cpu;
@@ -260,38 +283,132 @@ void EngineLoop::turn() {
     counts_.executor_seconds = executor_.wall_seconds();
   }
   publish_report();
-  if (started == StepStart::kNotAccepted) wait_before_next_try();
+  // What comes meanwhile (a cancellation) may change the step.
+  if (started == StepStart::kNotAccepted) (void)wait_before_next_try(true);
+}
+
+StepStart EngineLoop::step_alone() {
+  const StepStart started = core_->begin_step(now());
+  switch (started) {
+    case StepStart::kStarted:
+      refusals_ = 0;
+      if (executor_.ready()) finish_step();
+      break;
+    case StepStart::kWaiting: finish_step(); break;
+    case StepStart::kNotAccepted:
+      note_refusal();
+      if (core_->steps_in_flight() > 0) finish_step();
+      break;
+    case StepStart::kIdle:
+    case StepStart::kFailed: break;
+  }
+  return started;
+}
+
+StepStart EngineLoop::step_together() {
+  if (!core_->can_submit_step()) {
+    finish_step();
+    return StepStart::kWaiting;
+  }
+  StepWish wish;
+  if (core_->plan_step(now(), Scheduler::full_budget(parts_.settings)) == StepPlan::kReady) {
+    wish.shape = core_->planned_shape();
+  }
+  wish.busy = !core_->idle() || core_->steps_in_flight() > 0;
+  wish.launches_digest = core_->launches_digest();
+  {
+    const std::lock_guard lock(mutex_);
+    wish.stays = !closing_;
+  }
+  const Result<StepAgreement> agreed = agree(*rank_.communicator, wish, parts_.settings);
+  ++agreements_;
+  if (!agreed.ok()) {
+    const size_t items = batch_.items.size();
+    out_of_step_ = true;
+    if (wish.stays) {
+      core_->fail(agreed.error());
+      lose(items, agreed.error());
+    } else {
+      core_->drop_step();
+    }
+    return StepStart::kFailed;
+  }
+  switch (agreed->move) {
+    case RankMove::kStep:
+      if (!submit_together(agreed->shape)) return StepStart::kFailed;
+      if (executor_.ready()) finish_step();
+      return StepStart::kStarted;
+    case RankMove::kAgain:
+      if (core_->steps_in_flight() > 0) finish_step();
+      return StepStart::kWaiting;
+    case RankMove::kSleep: asleep_ = true; return StepStart::kIdle;
+    case RankMove::kLeave: break;
+  }
+  core_->drop_step();
+  leaving_ = true;
+  return StepStart::kIdle;
+}
+
+bool EngineLoop::submit_together(const StepShape& shape) {
+  // The others launch this step whatever the device says here. Rows that were refused are planned anew after it; it is
+  // the dummy, which needs nothing, that is tried until the device takes it.
+  while (core_->submit_step(shape) == StepStart::kNotAccepted) {
+    core_->drop_step();
+    note_refusal();
+    while (core_->steps_in_flight() > 0 && !out_of_step_) finish_step();
+    if (!out_of_step_ && wait_before_next_try(false)) continue;
+    // Ranks close together: those that wait for this step leave with an error that nobody is told of.
+    if (!out_of_step_) rank_.communicator->abort(shutting_down());
+    out_of_step_ = true;
+    return false;
+  }
+  refusals_ = 0;
+  return true;
+}
+
+void EngineLoop::note_refusal() {
+  ++counts_.steps_refused;
+  if (refusals_ == 0) log_warning("a step was refused: {}", core_->last_error().error().message());
 }
 
 void EngineLoop::finish_step() {
   const size_t items = batch_.items.size();
+  const bool dummy = core_->in_flight(0).schedule().rows.empty();
   const Status finished = core_->finish_step();
   if (finished.ok()) {
-    ++counts_.steps;
+    counts_.steps += dummy ? 0 : 1;
     return;
   }
-  log_warning("the device is lost: {}", finished.error().message());
-  const Error lost(ErrorCode::kUnsupported,
-                   fmt::format("the engine has lost its device ({}); make a new engine", finished.error().message()));
-  batch_.errors.push_back(lost.message());
-  for (size_t i = items; i < batch_.items.size(); ++i) {
+  const std::string& reason = finished.error().message();
+  log_warning("the device is lost: {}", reason);
+  const std::string who = in_step() ? fmt::format("rank {} of the engine", rank_.communicator->rank()) : "the engine";
+  const Error lost(ErrorCode::kUnsupported, fmt::format("{} has lost its device ({}); make a new engine", who, reason));
+  if (in_step()) rank_.communicator->abort(lost);
+  out_of_step_ = true;
+  lose(items, lost);
+}
+
+void EngineLoop::lose(size_t first_item, const Error& why) {
+  batch_.errors.push_back(why.message());
+  for (size_t i = first_item; i < batch_.items.size(); ++i) {
     if (batch_.items[i].end_reason == EndReason::kFailed)
       batch_.items[i].error = static_cast<int32_t>(batch_.errors.size()) - 1;
   }
   const std::lock_guard lock(mutex_);
-  lost_ = lost;
+  lost_ = why;
 }
 
-// A device that is busy takes the step later; what comes meanwhile (a cancellation) may change it.
-void EngineLoop::wait_before_next_try() {
+// A device that is busy takes a step later.
+bool EngineLoop::wait_before_next_try(bool until_commands) {
   constexpr std::chrono::milliseconds kFirstWait{1};
   constexpr int32_t kMostDoublings = 7;  // 128 ms
   std::unique_lock lock(mutex_);
   engine_waits_ = true;
-  something_to_do_.wait_for(lock, kFirstWait * (1 << std::min(refusals_, kMostDoublings)),
-                            [&] { return closing_ || !commands_.empty(); });
+  const bool woken = something_to_do_.wait_for(lock, kFirstWait * (1 << std::min(refusals_, kMostDoublings)),
+                                               [&] { return closing_ || (until_commands && !commands_.empty()); });
   engine_waits_ = false;
   ++refusals_;
+  return !woken;
 }
 
 OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t count) {
@@ -348,6 +465,7 @@ void EngineLoop::on_end(const Sequence& sequence) {
   }
   ++counts_.choices_ended[static_cast<size_t>(sequence.end_reason)];
   if (--live.choices_left == 0) {
+    live.ticket.reset();
     batch_.ended.push_back(std::move(found->second));
     live_.erase(found);
   }
@@ -366,6 +484,7 @@ void EngineLoop::publish_report() {
   counts_.prompt_tokens_cached = state.stats.prompt_tokens_cached;
   counts_.output_tokens = state.stats.tokens_out;
   counts_.tokens_run = state.stats.tokens_run;
+  counts_.dummy_steps = state.stats.dummy_steps;
   static_assert(EngineReport::kMaxDrafts <= EngineStats::kCountedDrafts);
   std::copy_n(state.stats.drafts_checked.begin(), EngineReport::kMaxDrafts, counts_.drafts_checked.begin());
   std::copy_n(state.stats.drafts_accepted.begin(), EngineReport::kMaxDrafts, counts_.drafts_accepted.begin());

@@ -1,5 +1,5 @@
 // The thread that owns the engine's core: takes requests and cancellations from a queue, starts and finishes steps, and
-// hands over what they yield.
+// hands over what they yield. With other ranks it does so in step (data_parallel.h).
 #pragma once
 
 #include <condition_variable>
@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/data_parallel.h"
 #include "engine/engine.h"
 #include "engine/engine_core.h"
 #include "engine/output_delivery.h"
@@ -35,18 +36,47 @@ class TimedExecutor final : public Executor {
   double cpu_seconds_ = 0;  // of the calling thread
 };
 
+// Wakes ranks that have agreed to sleep. Whoever finds something to do rings before it goes to the next agreement,
+// where all are needed; agreements are counted, so that a ring is neither missed nor taken for a later one.
+class EngineLoop;
+class RankBell {
+ public:
+  void add(EngineLoop& loop);
+  // Nobody sleeps before agreement `number` (1, 2, ...) or an earlier one. The caller holds no lock.
+  void ring(int64_t number);
+
+ private:
+  std::mutex mutex_;
+  std::vector<EngineLoop*> loops_;  // they ring while their threads run, and outlive that
+};
+
+// What makes an engine a rank among several; empty: it is alone.
+struct EngineRank {
+  std::unique_ptr<Communicator> communicator;
+  std::shared_ptr<RankBell> bell;
+};
+
 class EngineLoop final : private OutputSink {
  public:
   // Precondition: the settings are checked.
-  explicit EngineLoop(Engine::Parts parts);
+  EngineLoop(Engine::Parts parts, EngineRank rank);
   // shutdown() was called.
   ~EngineLoop() override = default;
-  // Cancels what lives, hands out the last outputs and ends the threads.
+  // Cancels what lives, hands out the last outputs and ends the threads. Ranks leave together: begin_shutdown() comes
+  // before, on all of them.
+  void begin_shutdown();
   void shutdown();
 
-  Result<std::shared_ptr<LiveRequest>> submit(EngineRequest request, OnOutput on_output);
+  // `ticket` may be null.
+  Result<std::shared_ptr<LiveRequest>> submit(EngineRequest request, OnOutput on_output,
+                                              std::unique_ptr<RankRouter::Ticket> ticket);
+  // Whether the queue takes so many choices more.
+  bool has_room(int32_t choices) const;
   void cancel(const std::shared_ptr<LiveRequest>& live);
-  bool drain(std::optional<std::chrono::milliseconds> timeout);
+  void begin_drain();
+  bool wait_until_drained(std::optional<std::chrono::milliseconds> timeout);
+  // For RankBell.
+  void wake_for(int64_t agreement);
   EngineReport report() const;
   std::optional<Error> lost() const;
   const EngineSettings& settings() const { return parts_.settings; }
@@ -71,8 +101,18 @@ class EngineLoop final : private OutputSink {
   bool take_commands();
   void apply(const Command& command);
   void turn();
+  StepStart step_alone();
+  StepStart step_together();
+  // Submits the agreed step, in the end the dummy. False: the engine closes meanwhile.
+  bool submit_together(const StepShape& shape);
+  bool in_step() const { return rank_.communicator != nullptr && !out_of_step_; }
+  bool may_sleep() const;
   void finish_step();
-  void wait_before_next_try();
+  // Whoever ended in the batch from `first_item` on did so because of `why`; nothing is served any more.
+  void lose(size_t first_item, const Error& why);
+  // False: the engine closes, or something came where that counts.
+  bool wait_before_next_try(bool until_commands);
+  void note_refusal();
   void refuse(LiveRequest& live, const Error& error);
   void publish_report();
 
@@ -89,10 +129,16 @@ class EngineLoop final : private OutputSink {
   bool engine_waits_ = false;
   bool draining_ = false;
   bool closing_ = false;
+  int64_t wanted_agreement_ = 0;  // before this one nobody sleeps
   std::optional<Error> lost_;
   EngineReport report_;
 
   // The engine thread's.
+  EngineRank rank_;
+  int64_t agreements_ = 0;    // so far
+  bool asleep_ = false;       // the last one was to sleep
+  bool leaving_ = false;      // the last one was to leave
+  bool out_of_step_ = false;  // the ranks' group has ended
   TimedExecutor executor_;
   std::unique_ptr<EngineCore> core_;
   std::vector<Command> taken_;

@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/output_text.h"
+#include "engine/rank_router.h"
 
 namespace lantern {
 
@@ -26,6 +27,7 @@ struct LiveRequest {
   // The engine thread's.
   RequestId id = 0;
   int32_t choices_left = 0;
+  std::unique_ptr<RankRouter::Ticket> ticket;  // until the last choice ends; null where there is one rank
   std::vector<OutputText> stop_finders;  // one for each choice, where there are stop strings
 
   // The delivery thread's.
