@@ -63,6 +63,7 @@ struct EngineConfig {
   int32_t num_draft_tokens = 0;
   int32_t max_queued = 0;
   int64_t kv_cache_bytes = 0;
+  int32_t data_parallel_size = 0;
   bool prefix_caching = true;
   bool strict_config = false;
   int32_t max_logprobs = 0;
@@ -225,6 +226,7 @@ class Engine {
     c.num_draft_tokens = config.num_draft_tokens;
     c.max_queued = config.max_queued;
     c.kv_cache_bytes = config.kv_cache_bytes;
+    c.data_parallel_size = config.data_parallel_size;
     c.no_prefix_caching = config.prefix_caching ? 0 : 1;
     c.strict_config = config.strict_config ? 1 : 0;
     c.max_logprobs = config.max_logprobs;
@@ -304,6 +306,13 @@ class Engine {
     lantern_engine_stats stats{};
     stats.struct_size = sizeof(stats);
     (void)lantern_engine_get_stats(engine_.get(), &stats);  // cannot fail: both are there
+    return stats;
+  }
+  // Of one rank of a data-parallel engine; num_ranks is 0 where there is no such rank.
+  lantern_engine_stats rank_stats(int32_t rank) const {
+    lantern_engine_stats stats{};
+    stats.struct_size = sizeof(stats);
+    (void)lantern_engine_get_rank_stats(engine_.get(), rank, &stats);
     return stats;
   }
 

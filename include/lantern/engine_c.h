@@ -45,7 +45,8 @@ typedef struct lantern_engine_config {
   int64_t kv_cache_bytes;         /* of the cache for all sequences; 0: a share of what is free */
   /* Since version 2. */
   int32_t max_logprobs; /* likeliest tokens that a request may ask for; 0: 20, the most; -1: no log-probabilities */
-  int32_t reserved2;    /* 0 */
+  int32_t data_parallel_size; /* engines in step that share the weights; each has the above limits for itself, and its
+                                 part of threads and kv_cache_bytes. 0: 1 */
 } lantern_engine_config;
 
 /* Exactly one of prompt_tokens, prompt and message_roles is given. */
@@ -156,6 +157,10 @@ typedef struct lantern_engine_stats {
   int64_t drafts_accepted;
   double step_seconds;     /* all steps together */
   double executor_seconds; /* of these, in the model */
+  /* Since version 2. */
+  int32_t num_ranks; /* whose sums these are; 1 in the stats of one */
+  int32_t reserved;
+  int64_t dummy_steps; /* that ranks ran for the sake of others, beside their own */
 } lantern_engine_stats;
 
 LANTERN_API uint32_t lantern_engine_abi_version(void);
@@ -171,6 +176,9 @@ LANTERN_API lantern_status lantern_engine_submit(lantern_engine* engine, const l
 /* No request is accepted from now on. Waits until all that are in have ended (timeout_ms below 0: for ever). */
 LANTERN_API lantern_status lantern_engine_drain(lantern_engine* engine, int64_t timeout_ms);
 LANTERN_API lantern_status lantern_engine_get_stats(const lantern_engine* engine, lantern_engine_stats* stats);
+/* Of one rank, from 0 to data_parallel_size - 1. */
+LANTERN_API lantern_status lantern_engine_get_rank_stats(const lantern_engine* engine, int32_t rank,
+                                                         lantern_engine_stats* stats);
 
 /* Waits for the next output (timeout_ms below 0: for ever). LANTERN_END: all choices have ended and all was read. What
  * comes while nobody reads is joined: a slow reader gets longer pieces. */

@@ -13,7 +13,6 @@
 #include "base/check.h"
 
 namespace lantern {
-namespace {
 
 int usable_cores() {
   cpu_set_t set;
@@ -21,6 +20,8 @@ int usable_cores() {
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
+
+namespace {
 
 // Spins before sleeping: consecutive loops of one forward pass follow each other within microseconds.
 constexpr int kSpins = 4000;

@@ -8,9 +8,12 @@
 
 namespace lantern {
 
+// The cores that this process may use; at least 1.
+int usable_cores();
+
 class ThreadPool {
  public:
-  // threads >= 1; 0: the cores this process may use. Throws std::system_error when the system refuses a thread.
+  // threads >= 1; 0: usable_cores(). Throws std::system_error when the system refuses a thread.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

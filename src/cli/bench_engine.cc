@@ -108,10 +108,10 @@ StepMeter::StepMeter() {
 }
 
 void StepMeter::attach(EngineOptions& options) {
-  options.observer = &observer_;
-  options.wrap_executor = [this](std::unique_ptr<Executor> executor) -> std::unique_ptr<Executor> {
-    return std::make_unique<Metered>(std::move(executor), *this);
-  };
+  options.hooks = {{.wrap = [this](std::unique_ptr<Executor> executor) -> std::unique_ptr<Executor> {
+                      return std::make_unique<Metered>(std::move(executor), *this);
+                    },
+                    .observer = &observer_}};
 }
 
 void StepMeter::know(const LoadedEngine& loaded) {
@@ -297,7 +297,8 @@ Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_request
   } else {
     ASSIGN_OR_RETURN(options.model_dir, model_dir(values));
   }
-  if (!values.given("max-num-seqs")) options.max_num_seqs = num_requests;
+  const int32_t ranks = options.data_parallel_size;
+  if (!values.given("max-num-seqs")) options.max_num_seqs = (num_requests + ranks - 1) / ranks;
   if (values.given("synthetic-acceptance")) {
     if (options.num_draft_tokens == 0)
       return Error(ErrorCode::kInvalidArgument, "--synthetic-acceptance goes with --draft-tokens only");
@@ -318,6 +319,7 @@ void write_subject(JsonWriter& json, const Values& values, const LoadedEngine& l
   json.field("model", values.given("dummy") ? values.text("dummy") : loaded.config->model_type)
       .field("layers", loaded.config->num_layers)
       .field("device", loaded.device)
+      .field("data_parallel_size", loaded.engine->num_ranks())
       .field("kv_cache_dtype", values.text("kv-cache-dtype"))
       .field("prompts", prompts.source);
 }

@@ -33,6 +33,7 @@ class StepMeter {
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
+  // To an engine of one rank.
   void attach(EngineOptions& options);
   // Before the first request.
   void know(const LoadedEngine& loaded);

@@ -26,6 +26,7 @@ struct Throughput {
 // What `after` counts beyond `before`.
 EngineReport difference(EngineReport after, const EngineReport& before) {
   after.steps -= before.steps;
+  after.dummy_steps -= before.dummy_steps;
   after.step_seconds -= before.step_seconds;
   after.executor_seconds -= before.executor_seconds;
   after.overhead_seconds -= before.overhead_seconds;
@@ -78,7 +79,10 @@ Result<int> run_bench_throughput(const Values& values) {
   const bool quiet = values.is_on("quiet");
   if (!quiet) print_notice("loading");
   StepMeter meter;
-  ASSIGN_OR_RETURN(LoadedEngine loaded, load_bench_engine(values, std::min(count, kMostSequences), &meter));
+  // What a step reads is known of steps that nobody else's wait for.
+  const bool metered = values.integer("data-parallel-size") == 1;
+  ASSIGN_OR_RETURN(LoadedEngine loaded,
+                   load_bench_engine(values, std::min(count, kMostSequences), metered ? &meter : nullptr));
   ASSIGN_OR_RETURN(const BenchPrompts prompts, bench_prompts(values, loaded, count + 1));
   const auto all = std::span(prompts.prompts);
 
@@ -91,7 +95,7 @@ Result<int> run_bench_throughput(const Values& values) {
 
   const int32_t together = std::min(count, loaded.engine->settings().limits.max_requests);
   const EngineReport& report = many.report;
-  const double steps = static_cast<double>(std::max<int64_t>(report.steps, 1));
+  const double steps = static_cast<double>(std::max<int64_t>(report.steps + report.dummy_steps, 1));
   const double overhead_us = report.overhead_seconds / steps * 1e6;
   const bool drafts = values.integer("draft-tokens") > 0;
   // Without drafts, whose passes read weights of their own.
@@ -114,6 +118,7 @@ Result<int> run_bench_throughput(const Values& values) {
         .field("output_throughput", static_cast<double>(many.output_tokens) / many.seconds)
         .field("total_token_throughput", static_cast<double>(many.prompt_tokens + many.output_tokens) / many.seconds)
         .field("steps", report.steps)
+        .field("dummy_steps", report.dummy_steps)
         .field("preemptions", report.preemptions)
         .field("prompt_tokens_cached", report.prompt_tokens_cached)
         .field("engine_overhead_us_per_step", overhead_us)
@@ -125,8 +130,10 @@ Result<int> run_bench_throughput(const Values& values) {
       json.value(static_cast<double>(report.drafts_accepted[at]) / static_cast<double>(report.drafts_checked[at]));
     }
     json.end_array();
-    write_rate(json, "decode_of_one", one.decode);
-    write_rate(json, "decode_of_all", many.decode);
+    if (metered) {
+      write_rate(json, "decode_of_one", one.decode);
+      write_rate(json, "decode_of_all", many.decode);
+    }
     if (comparable) {
       json.field("speed_up", speed_up)
           .field("byte_bound_speed_up", byte_bound)
@@ -139,8 +146,13 @@ Result<int> run_bench_throughput(const Values& values) {
       fmt::format("throughput  {:.2f} requests/s, {:.1f} tokens/s, {:.1f} of them made ({} requests, prompts: {})\n",
                   count / many.seconds, static_cast<double>(many.prompt_tokens + many.output_tokens) / many.seconds,
                   static_cast<double>(many.output_tokens) / many.seconds, count, prompts.source));
-  write_text(fmt::format("decode      {:.1f} tokens/s with {} sequences, {:.1f} with one\n",
-                         many.decode.tokens_per_second, together, one.decode.tokens_per_second));
+  if (metered) {
+    write_text(fmt::format("decode      {:.1f} tokens/s with {} sequences, {:.1f} with one\n",
+                           many.decode.tokens_per_second, together, one.decode.tokens_per_second));
+  } else {
+    write_text(fmt::format("ranks       {}: {} steps of their own and {} dummies\n", loaded.engine->num_ranks(),
+                           report.steps, report.dummy_steps));
+  }
   if (comparable) {
     write_text(
         fmt::format("speed-up    {:.2f} of {:.2f} that the bytes allow ({:.1f} MB a step against {:.1f}; {:.1f} "

@@ -28,6 +28,7 @@ std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
                                  {"prompts"}, {"input-len"}, {"output-len"}};
   all.insert(all.end(), own.begin(), own.end());
   all.push_back({"draft-tokens", std::nullopt, kDraftHelp});
+  all.push_back({"data-parallel-size"});
   for (std::string_view name :
        {"adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens", "kv-cache-memory",
         "enable-prefix-caching", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
@@ -135,6 +136,7 @@ const std::vector<Command>& commands() {
        .settings =
            with_model({{"input", std::nullopt, "Requests, one JSON object a line; - reads standard input"},
                        {"output", std::nullopt, "Results, one JSON object a line; those of an earlier run stay"},
+                       {"data-parallel-size"},
                        {"max-num-seqs"},
                        {"max-num-batched-tokens"},
                        {"kv-cache-memory"},

@@ -7,6 +7,7 @@ EngineOptions engine_options(const Values& values) {
   options.device = values.text("device");
   options.threads = static_cast<int32_t>(values.integer("threads"));
   options.kv_cache_dtype = values.text("kv-cache-dtype");
+  options.data_parallel_size = static_cast<int32_t>(values.integer("data-parallel-size"));
   if (values.given("max-model-len")) options.max_model_len = static_cast<int32_t>(values.integer("max-model-len"));
   options.max_num_seqs = static_cast<int32_t>(values.integer("max-num-seqs"));
   if (values.given("max-num-batched-tokens"))

@@ -75,6 +75,16 @@ constexpr Setting kSettings[] = {
      .help = "Sequences that run at a time",
      .limits = {.lowest = 1, .highest = 65536},
      .from_environment = true},
+    {.name = "data-parallel-size",
+     .type = SettingType::kInteger,
+     .value_name = "N",
+     .default_value = "1",
+     .help =
+         "Engines that share the weights and run in step, each with caches, sequences and steps of its own; threads "
+         "and the memory of caches are divided among them",
+     .limits = {.lowest = 1, .highest = 64},
+     .aliases = "--dp-size --dp",
+     .from_environment = true},
     {.name = "max-num-batched-tokens",
      .type = SettingType::kSize,
      .value_name = "N",

@@ -66,6 +66,8 @@ template <>
 constexpr size_t kFirstSize<lantern_request> = offsetof(lantern_request, logprobs);
 template <>
 constexpr size_t kFirstSize<lantern_output> = offsetof(lantern_output, logprobs);
+template <>
+constexpr size_t kFirstSize<lantern_engine_stats> = offsetof(lantern_engine_stats, num_ranks);
 
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
@@ -105,6 +107,7 @@ Status create(const lantern_engine_config* config, lantern_engine** engine) {
   options.prefix_caching = c.no_prefix_caching == 0;
   options.kv_cache_bytes = c.kv_cache_bytes;
   if (c.max_logprobs != 0) options.max_logprobs = c.max_logprobs;
+  if (c.data_parallel_size != 0) options.data_parallel_size = c.data_parallel_size;
 
   auto made = std::make_unique<lantern_engine>();
   ASSIGN_OR_RETURN(made->loaded, load_engine(options));
@@ -265,10 +268,11 @@ Result<TokenStream::Wait> next(lantern_stream* stream, int64_t timeout_ms, lante
   return came;
 }
 
-Status get_stats(const lantern_engine* engine, lantern_engine_stats* stats) {
-  if (engine == nullptr) return refuse("engine is NULL");
+// Of all ranks where `rank` is below 0.
+Status get_stats(const lantern_engine* engine, int32_t rank, lantern_engine_stats* stats) {
   ASSIGN_OR_RETURN(lantern_engine_stats to, read_struct(stats, "lantern_engine_stats"));
-  const EngineReport report = engine->loaded.engine->report();
+  const EngineReport report =
+      rank < 0 ? engine->loaded.engine->report() : engine->loaded.engine->rank_reports()[static_cast<size_t>(rank)];
   const StepLimits& limits = engine->loaded.engine->settings().limits;
   to.num_running = report.num_running;
   to.num_waiting = report.num_waiting;
@@ -292,6 +296,8 @@ Status get_stats(const lantern_engine* engine, lantern_engine_stats* stats) {
   }
   to.step_seconds = report.step_seconds;
   to.executor_seconds = report.executor_seconds;
+  to.num_ranks = rank < 0 ? engine->loaded.engine->num_ranks() : 1;
+  to.dummy_steps = report.dummy_steps;
   write_struct(to, stats);
   return {};
 }
@@ -318,7 +324,18 @@ lantern_status lantern_engine_drain(lantern_engine* engine, int64_t timeout_ms) 
 }
 
 lantern_status lantern_engine_get_stats(const lantern_engine* engine, lantern_engine_stats* stats) {
-  return lantern::finish(lantern::get_stats(engine, stats));
+  if (engine == nullptr) return lantern::finish(lantern::refuse("engine is NULL"));
+  return lantern::finish(lantern::get_stats(engine, -1, stats));
+}
+
+lantern_status lantern_engine_get_rank_stats(const lantern_engine* engine, int32_t rank, lantern_engine_stats* stats) {
+  if (engine == nullptr) return lantern::finish(lantern::refuse("engine is NULL"));
+  const int32_t ranks = engine->loaded.engine->num_ranks();
+  if (rank < 0 || rank >= ranks) {
+    return lantern::finish(
+        lantern::refuse(fmt::format("rank {} is outside [0, {}), the ranks of this engine", rank, ranks)));
+  }
+  return lantern::finish(lantern::get_stats(engine, rank, stats));
 }
 
 lantern_status lantern_stream_next(lantern_stream* stream, int64_t timeout_ms, lantern_output* output) {

@@ -16,6 +16,9 @@
 
 namespace lantern {
 
+// Why a request comes too late.
+Error engine_closes();
+
 // Times the calls of another executor. The engine thread's.
 class TimedExecutor final : public Executor {
  public:

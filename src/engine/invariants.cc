@@ -341,6 +341,49 @@ Violation find_violation(const EngineState& state, const StepSchedule& schedule,
   return std::nullopt;
 }
 
+Violation find_violation(const StepBatch& batch, const EngineSettings& settings) {
+  const StepShape& shape = batch.shape;
+  const BucketKey& bucket = shape.bucket;
+  const StepLimits& limits = settings.limits;
+  REQUIRE_THAT(bucket.tokens <= limits.max_tokens && bucket.requests <= limits.max_requests &&
+                   bucket.query_width <= limits.max_query_len && shape.sampling_rows <= limits.max_requests &&
+                   shape.draft_passes <= settings.max_drafts(),
+               "D1: step {} is a {} with {} sampling rows and {} drafts, beyond the limits", batch.step,
+               to_string(bucket), shape.sampling_rows, shape.draft_passes);
+  StepShape needed;
+  needed.bucket = {.tokens = batch.num_tokens, .requests = static_cast<int32_t>(batch.rows.size())};
+  for (const StepRow& row : batch.rows) {
+    needed.bucket.query_width = std::max(needed.bucket.query_width, row.prefilling ? 1 : row.query_len);
+    if (row.prefilling) needed.bucket.kind = StepKind::kMixed;
+    needed.sampling_rows += row.samples ? 1 : 0;
+    needed.draft_passes = std::max(needed.draft_passes, row.next_drafts);
+    REQUIRE_THAT(row.sequence >= 0 || batch.rows.size() == 1, "D3: step {} has a dummy beside rows", batch.step);
+  }
+  REQUIRE_THAT(enclosing(shape, needed) == shape,
+               "D1: step {} is a {} with {} sampling rows and {} drafts, and needs a {} with {} and {}", batch.step,
+               to_string(bucket), shape.sampling_rows, shape.draft_passes, to_string(needed.bucket),
+               needed.sampling_rows, needed.draft_passes);
+  if (batch.rows.front().sequence >= 0) return std::nullopt;
+  const StepRow& dummy = batch.rows.front();
+  REQUIRE_THAT(dummy.slot == dummy_slot(limits) && !dummy.prefilling && !dummy.samples &&
+                   dummy.query_len == limits.max_query_len && batch.num_decodes == 1,
+               "D3: the dummy of step {} has slot {} and {} tokens", batch.step, dummy.slot, dummy.query_len);
+  REQUIRE_THAT(batch.slot_inits.empty() && batch.table_entries.empty() && batch.copies.empty(),
+               "D3: the dummy of step {} changes slots or blocks", batch.step);
+  return std::nullopt;
+}
+
+Violation find_disagreement(std::span<const EngineCore* const> ranks) {
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    REQUIRE_THAT(ranks[rank]->state().next_step == ranks[0]->state().next_step,
+                 "D4: rank {} has submitted {} steps and rank 0 {}", rank, ranks[rank]->state().next_step,
+                 ranks[0]->state().next_step);
+    REQUIRE_THAT(ranks[rank]->launches_digest() == ranks[0]->launches_digest(),
+                 "D2: rank {} has launched other shapes than rank 0", rank);
+  }
+  return std::nullopt;
+}
+
 Violation find_leak(const EngineState& state) {
   REQUIRE_THAT(state.idle(), "F4: sequences live");
   REQUIRE_THAT(state.pool.num_leased() == 0, "F4: {} blocks are leased", state.pool.num_leased());

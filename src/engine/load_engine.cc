@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/model_executor.h"
 #include "engine/model_setup.h"
@@ -15,10 +16,12 @@ namespace {
 constexpr int32_t kBlockSize = 64;  // tokens
 constexpr int32_t kDefaultStepTokens = 512;
 
-// What an executor needs and does not own, in the order in which it must go.
-struct ModelOnDevice {
-  std::unique_ptr<Device> device;
-  std::shared_ptr<Model> model;
+constexpr int32_t kMostRanks = 64;
+
+// What the executors need and do not own, in the order in which it must go; by rank.
+struct ModelsOnDevices {
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Model>> models;
 };
 
 Status at_least_one(const char* name, int32_t value) {
@@ -29,6 +32,10 @@ Status at_least_one(const char* name, int32_t value) {
 Status check_counts(const EngineOptions& options) {
   RETURN_IF_ERROR(at_least_one("max_num_seqs", options.max_num_seqs));
   RETURN_IF_ERROR(at_least_one("max_queued", options.max_queued));
+  if (options.data_parallel_size < 1 || options.data_parallel_size > kMostRanks) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("data_parallel_size is {}; set it to 1 up to {}", options.data_parallel_size, kMostRanks));
+  }
   if (options.num_draft_tokens < 0 || options.num_draft_tokens > static_cast<int32_t>(EngineReport::kMaxDrafts)) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("{} draft tokens are outside [0, {}]",
                                                           options.num_draft_tokens, EngineReport::kMaxDrafts));
@@ -54,15 +61,16 @@ Result<int32_t> choose_context(const ModelConfig& config, int32_t asked) {
 Result<int32_t> choose_num_blocks(const EngineOptions& options, int64_t block_bytes, int32_t blocks_per_context,
                                   int64_t free_bytes) {
   const bool asked = options.kv_cache_bytes > 0;
-  const int64_t bytes = asked ? options.kv_cache_bytes : free_bytes / 2;
+  const int64_t bytes = (asked ? options.kv_cache_bytes : free_bytes / 2) / options.data_parallel_size;
   const int64_t most = int64_t{options.max_num_seqs} * blocks_per_context;
   const int64_t blocks = std::min<int64_t>(bytes / block_bytes, asked ? INT32_MAX - 1 : most);
   if (blocks < blocks_per_context) {
-    return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("one context takes {} blocks of {} bytes in the caches and {} bytes hold {}; lower "
-                             "max_model_len or {}",
-                             blocks_per_context, block_bytes, bytes, blocks,
-                             asked ? "raise kv_cache_bytes" : "free some memory"));
+    return Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("one context takes {} blocks of {} bytes in the caches and {} bytes{} hold {}; lower "
+                    "max_model_len or {}",
+                    blocks_per_context, block_bytes, bytes, options.data_parallel_size > 1 ? " for each rank" : "",
+                    blocks, asked ? "raise kv_cache_bytes" : "free some memory"));
   }
   return static_cast<int32_t>(blocks) + 1;
 }
@@ -118,6 +126,26 @@ Result<LoadedWeights> load_model_weights(const EngineOptions& options, Device& d
   return loaded;
 }
 
+// A device for each rank, with its share of the threads: a pool of threads serves one caller at a time.
+Result<std::vector<std::unique_ptr<Device>>> make_devices(const EngineOptions& options) {
+  std::vector<std::unique_ptr<Device>> devices;
+  const int32_t ranks = options.data_parallel_size;
+  const int32_t all = ranks > 1 && options.threads == 0 ? usable_cores() : options.threads;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const int32_t share = ranks == 1 ? all : std::max((all + rank) / ranks, 1);
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, share));
+    if (ranks > 1 && device->kind() != DeviceKind::kCpu) {
+      return Error(
+          ErrorCode::kUnsupported,
+          fmt::format("data_parallel_size is {}, and ranks share weights in main memory; set device to cpu, or "
+                      "data_parallel_size to 1",
+                      ranks));
+    }
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
 }  // namespace
 
 Result<LoadedEngine> load_engine(const EngineOptions& options) {
@@ -128,9 +156,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(options.model_dir));
     loaded.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
   }
-  const auto parts_of_model = std::make_shared<ModelOnDevice>();
-  ASSIGN_OR_RETURN(parts_of_model->device, make_device(options.device, options.threads));
-  Device& device = *parts_of_model->device;
+  const auto owned = std::make_shared<ModelsOnDevices>();
+  ASSIGN_OR_RETURN(owned->devices, make_devices(options));
+  Device& device = *owned->devices.front();
   ASSIGN_OR_RETURN(LoadedWeights weights, load_model_weights(options, device));
   if (options.num_draft_tokens > 0 && weights.weights->weights().mtp.empty()) {
     return Error(ErrorCode::kUnsupported,
@@ -143,25 +171,41 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   // Mapped weights count as free memory, but every step wants them.
   const auto free_bytes =
       static_cast<int64_t>(device.available_bytes()) - (options.dummy.empty() ? loaded.weight_bytes : 0);
+  ASSIGN_OR_RETURN(const EngineSettings settings,
+                   choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 
-  Engine::Parts parts;
-  ASSIGN_OR_RETURN(parts.settings, choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   Model::create(device, std::move(weights.config), std::move(weights.weights),
-                                 model_options_for(parts.settings, layouts)));
-  parts_of_model->model = std::move(model);
-  ASSIGN_OR_RETURN(parts.executor, make_model_executor(device, *parts_of_model->model, parts.settings,
-                                                       {.synthetic_acceptance = options.synthetic_acceptance,
-                                                        .observer = options.observer}));
-  if (options.wrap_executor) parts.executor = options.wrap_executor(std::move(parts.executor));
-  device.seal();
-  loaded.model = std::shared_ptr<Model>(parts_of_model, parts_of_model->model.get());
-  loaded.config = std::shared_ptr<const ModelConfig>(parts_of_model, &parts_of_model->model->config());
-  parts.tokenizer = loaded.tokenizer;
-  parts.vocab_size = loaded.config->vocab_size;
-  parts.eos_token_ids = loaded.config->eos_token_ids;
-  parts.keep_alive = parts_of_model;
-  ASSIGN_OR_RETURN(loaded.engine, Engine::create(std::move(parts)));
+  // So far the first device holds the weights and nothing else; recorded launches of the others may read them too.
+  for (const MemoryLedger::Entry& entry : device.ledger().entries()) {
+    for (size_t rank = 1; rank < owned->devices.size(); ++rank) {
+      owned->devices[rank]->register_memory(MemoryClass::kWeights, entry.owner, entry.begin, entry.bytes);
+    }
+  }
+  const std::shared_ptr<const WeightStore> shared_weights = std::move(weights.weights);
+  const HashKey hash_key = HashKey::random();
+  std::vector<Engine::Parts> ranks(owned->devices.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    Device& own = *owned->devices[rank];
+    ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                     Model::create(own, weights.config, shared_weights, model_options_for(settings, layouts)));
+    owned->models.push_back(std::move(model));
+    const ExecutorHooks hooks = rank < options.hooks.size() ? options.hooks[rank] : ExecutorHooks{};
+    Engine::Parts& parts = ranks[rank];
+    ASSIGN_OR_RETURN(parts.executor, make_model_executor(own, *owned->models.back(), settings,
+                                                         {.synthetic_acceptance = options.synthetic_acceptance,
+                                                          .observer = hooks.observer}));
+    if (hooks.wrap) parts.executor = hooks.wrap(std::move(parts.executor));
+    own.seal();
+    parts.settings = settings;
+    parts.tokenizer = loaded.tokenizer;
+    parts.vocab_size = weights.config.vocab_size;
+    parts.eos_token_ids = weights.config.eos_token_ids;
+    parts.hash_key = hash_key;
+    parts.keep_alive = owned;
+  }
+  Model& first = *owned->models.front();
+  loaded.model = std::shared_ptr<Model>(owned, &first);
+  loaded.config = std::shared_ptr<const ModelConfig>(owned, &first.config());
+  ASSIGN_OR_RETURN(loaded.engine, Engine::create(std::move(ranks)));
   return loaded;
 }
 

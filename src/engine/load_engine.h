@@ -5,11 +5,18 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "model/model.h"
 
 namespace lantern {
+
+// For benchmarks: what is put around a rank's executor, and who is told of the layers of its steps.
+struct ExecutorHooks {
+  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap = {};
+  const StepObserver* observer = nullptr;
+};
 
 struct EngineOptions {
   std::filesystem::path model_dir = {};
@@ -19,10 +26,13 @@ struct EngineOptions {
   DummyFormat dummy_format = DummyFormat::kBf16;
 
   std::string device = "auto";          // cpu, cuda, auto
-  int32_t threads = 0;                  // 0: every usable core
+  int32_t threads = 0;                  // of all ranks together; 0: every usable core
   std::string kv_cache_dtype = "auto";  // auto, bf16, fp8, f32
   bool strict_config = false;
 
+  // Engines in step, which share the weights (data_parallel.h). What follows is for each of them, but for the memory of
+  // the caches, which is for all.
+  int32_t data_parallel_size = 1;
   int32_t max_model_len = 0;           // 0: the model's own context, at most kDefaultMaxModelLen
   int32_t max_num_seqs = 64;           // sequences that run at a time
   int32_t max_num_batched_tokens = 0;  // of a step; 0: 512, or what drafts for every sequence need
@@ -36,18 +46,16 @@ struct EngineOptions {
   bool prefix_caching = true;
   int32_t max_logprobs = 20;  // as EngineSettings has it
 
-  // For benchmarks: what is put around the executor, and who is told of the layers of every step.
-  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap_executor = {};
-  const StepObserver* observer = nullptr;
+  std::vector<ExecutorHooks> hooks = {};  // by rank; where there are fewer, the rest has none
 };
 
 struct LoadedEngine {
   std::shared_ptr<const Tokenizer> tokenizer;  // null for a dummy
   std::shared_ptr<const ModelConfig> config;
-  std::string device;              // description
+  std::string device;              // description; of the first rank's
   int64_t weight_bytes = 0;        // of the model
   int64_t kv_bytes_per_token = 0;  // in all caches
-  std::shared_ptr<Model> model;    // its weights and caches are the engine's
+  std::shared_ptr<Model> model;    // of the first rank; its weights and caches are the engine's
   std::unique_ptr<Engine> engine;
 };
 

@@ -18,8 +18,8 @@ void check_step(const ModelOptions& options, const StepView& step) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::create(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights,
-                                             const ModelOptions& options) {
+Result<std::unique_ptr<Model>> Model::create(Device& device, ModelConfig config,
+                                             std::shared_ptr<const WeightStore> weights, const ModelOptions& options) {
   ASSIGN_OR_RETURN(auto cache, KvCache::create(device, config, options.layouts, options.limits.block_size,
                                                options.limits.num_blocks));
   Workspace counting = Workspace::counting();
@@ -36,8 +36,8 @@ Result<std::unique_ptr<Model>> Model::create(Device& device, ModelConfig config,
   return model;
 }
 
-Model::Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,
-             std::unique_ptr<KvCache> cache, Workspace workspace)
+Model::Model(Device& device, ModelConfig config, std::shared_ptr<const WeightStore> weights,
+             const ModelOptions& options, std::unique_ptr<KvCache> cache, Workspace workspace)
     : device_(device),
       config_(std::move(config)),
       options_(options),

@@ -38,9 +38,10 @@ struct StepObserver {
 
 class Model {
  public:
-  // `device` must outlive the model. Errors: out_of_memory with numbers.
-  static Result<std::unique_ptr<Model>> create(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights,
-                                               const ModelOptions& options);
+  // `device` must outlive the model. Models on devices that read the same memory may share weights, which outlive them.
+  // Errors: out_of_memory with numbers.
+  static Result<std::unique_ptr<Model>> create(Device& device, ModelConfig config,
+                                               std::shared_ptr<const WeightStore> weights, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_->weights(); }
@@ -70,7 +71,7 @@ class Model {
   DevPtr<const float> mtp_hidden() const;
 
  private:
-  Model(Device& device, ModelConfig config, std::unique_ptr<WeightStore> weights, const ModelOptions& options,
+  Model(Device& device, ModelConfig config, std::shared_ptr<const WeightStore> weights, const ModelOptions& options,
         std::unique_ptr<KvCache> cache, Workspace workspace);
 
   // cos and sin of the step's positions; every layer reads them.
@@ -80,7 +81,7 @@ class Model {
   Device& device_;
   ModelConfig config_;
   ModelOptions options_;
-  std::unique_ptr<WeightStore> weights_;
+  std::shared_ptr<const WeightStore> weights_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<PersistentBuffer<float>> inverse_frequencies_;
   Workspace workspace_;

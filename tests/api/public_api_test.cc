@@ -225,6 +225,34 @@ TEST(PublicApi, AStreamOutlivesItsEngine) {
   (void)read_all(*unread);
 }
 
+TEST(PublicApi, RanksAnswerAlike) {
+  const lantern::Request request = {.prompt = kQuestion, .max_tokens = 64};
+  const Answer alone = ask(request);
+  auto ranks = lantern::Engine::create({.model_dir = kModel,
+                                        .max_num_seqs = 4,
+                                        .max_num_batched_tokens = 128,
+                                        .num_draft_tokens = 2,
+                                        .kv_cache_bytes = int64_t{64} << 20,
+                                        .data_parallel_size = 2});
+  ASSERT_TRUE(ranks.ok()) << ranks.error().message;
+  std::vector<lantern::TokenStream> streams;
+  for (int i = 0; i < 4; ++i) {
+    lantern::Request salted = request;
+    salted.cache_salt = std::to_string(i);  // no prefix draws them to one rank
+    auto stream = ranks->submit(salted);
+    ASSERT_TRUE(stream.ok()) << stream.error().message;
+    streams.push_back(std::move(*stream));
+  }
+  for (lantern::TokenStream& stream : streams) EXPECT_EQ(read_all(stream)[0].text, alone.text);
+  EXPECT_TRUE(ranks->drain());
+  const lantern_engine_stats all = ranks->stats();
+  EXPECT_EQ(all.num_ranks, 2);
+  EXPECT_EQ(all.num_submitted, 4);
+  EXPECT_EQ(ranks->rank_stats(0).num_submitted, 2);
+  EXPECT_EQ(ranks->rank_stats(1).num_submitted, 2);
+  EXPECT_EQ(ranks->rank_stats(2).num_ranks, 0);
+}
+
 TEST(CAbi, TheHeaderIsC) {
   EXPECT_EQ(lantern_engine_header_is_c(), LANTERN_ENGINE_ABI_VERSION);
   EXPECT_EQ(lantern_engine_abi_version(), LANTERN_ENGINE_ABI_VERSION);
@@ -287,6 +315,54 @@ TEST(CAbi, StructsOfVersionOneAreServed) {
   EXPECT_EQ(lantern_engine_submit(made, &request, &stream), LANTERN_INVALID_ARGUMENT);
   EXPECT_STREQ(lantern_last_error(), "lantern_request.top_logprobs is 2, but logprobs is 0; set that to 1 as well");
   lantern_engine_destroy(made);
+}
+
+// Likewise, of the stats.
+TEST(CAbi, StatsOfVersionOneAreServed) {
+  lantern_engine_config config{};
+  config.struct_size = sizeof(config);
+  config.model_dir = kModel.c_str();
+  config.max_model_len = 256;
+  config.max_num_seqs = 2;
+  lantern_engine* engine = nullptr;
+  ASSERT_EQ(lantern_engine_create(&config, &engine), LANTERN_OK) << lantern_last_error();
+  lantern_engine_stats stats{};
+  stats.struct_size = offsetof(lantern_engine_stats, num_ranks);
+  stats.num_ranks = 77;
+  ASSERT_EQ(lantern_engine_get_stats(engine, &stats), LANTERN_OK);
+  EXPECT_GT(stats.num_blocks, 0);
+  EXPECT_EQ(stats.num_ranks, 77) << "what the caller does not have is not written";
+  stats.struct_size = sizeof(stats);
+  ASSERT_EQ(lantern_engine_get_stats(engine, &stats), LANTERN_OK);
+  EXPECT_EQ(stats.num_ranks, 1);
+  lantern_engine_destroy(engine);
+}
+
+TEST(CAbi, RanksAreNumbered) {
+  lantern_engine_config config{};
+  config.struct_size = sizeof(config);
+  config.model_dir = kModel.c_str();
+  config.max_model_len = 256;
+  config.max_num_seqs = 2;
+  config.data_parallel_size = 2;
+  lantern_engine* engine = nullptr;
+  ASSERT_EQ(lantern_engine_create(&config, &engine), LANTERN_OK) << lantern_last_error();
+  lantern_engine_stats all{};
+  lantern_engine_stats one{};
+  all.struct_size = one.struct_size = sizeof(all);
+  ASSERT_EQ(lantern_engine_get_stats(engine, &all), LANTERN_OK);
+  ASSERT_EQ(lantern_engine_get_rank_stats(engine, 1, &one), LANTERN_OK);
+  EXPECT_EQ(all.num_ranks, 2);
+  EXPECT_EQ(one.num_ranks, 1);
+  EXPECT_EQ(all.num_blocks, 2 * one.num_blocks);
+  EXPECT_EQ(lantern_engine_get_rank_stats(engine, 2, &one), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "rank 2 is outside [0, 2), the ranks of this engine");
+  EXPECT_EQ(lantern_engine_get_rank_stats(engine, -1, &one), LANTERN_INVALID_ARGUMENT);
+  lantern_engine_destroy(engine);
+
+  config.data_parallel_size = -1;
+  EXPECT_EQ(lantern_engine_create(&config, &engine), LANTERN_INVALID_ARGUMENT);
+  EXPECT_STREQ(lantern_last_error(), "data_parallel_size is -1; set it to 1 up to 64");
 }
 
 TEST(CAbi, NullIsRefusedOrNothing) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/invariants.h"
 #include "simulation.h"
 
 namespace lantern {
@@ -17,6 +18,7 @@ class RankSimulation {
       SimSettings own = settings;
       own.executor.seed = settings.executor.seed * 64 + static_cast<uint64_t>(rank);
       ranks_.push_back(std::make_unique<Simulation>(own));
+      engines_.push_back(&ranks_.back()->engine());
     }
   }
 
@@ -46,7 +48,8 @@ class RankSimulation {
       }
       if (auto fault = rank->check()) return fault;
     }
-    return compare_shapes(agreement);
+    if (auto fault = compare_shapes(agreement)) return fault;
+    return find_disagreement(engines_);
   }
 
   std::optional<std::string> drain() {
@@ -57,9 +60,6 @@ class RankSimulation {
     }
     for (const auto& rank : ranks_) {
       if (auto fault = rank->drain()) return fault;
-      if (rank->engine().launches_digest() != ranks_.front()->engine().launches_digest()) {
-        return "D2: ranks have not launched alike";
-      }
     }
     return std::nullopt;
   }
@@ -89,6 +89,7 @@ class RankSimulation {
 
   SimSettings settings_;
   std::vector<std::unique_ptr<Simulation>> ranks_;
+  std::vector<const EngineCore*> engines_;  // of ranks_
   RankMove last_move_ = RankMove::kSleep;
   int64_t steps_ = 0;
 };

@@ -321,6 +321,7 @@ void Simulation::run(const StepShape& shape) {
 
 void Simulation::note_step() {
   const StepTransaction& step = engine_.in_flight(engine_.steps_in_flight() - 1);
+  if (auto violation = find_violation(step.batch(), settings_.engine)) complain("{}", *violation);
   if (step.schedule().rows.empty()) {
     ++totals_.dummy_steps;
     return;
