@@ -113,9 +113,9 @@ TEST_P(DataParallel, TextAsAlone) {
   for (const EngineReport& report : model.engine->rank_reports()) with_requests += report.choices_submitted > 0 ? 1 : 0;
   EXPECT_EQ(with_requests, ranks);
   const EngineReport report = model.engine->report();
-  if (drafts > 0) EXPECT_GT(report.drafts_checked[0], 0);
+  EXPECT_EQ(report.drafts_checked[0] > 0, drafts > 0);
   // The texts are of different lengths, so ranks end at different steps.
-  if (ranks > 1) EXPECT_GT(report.dummy_steps, 0);
+  EXPECT_EQ(report.dummy_steps > 0, ranks > 1);
 }
 INSTANTIATE_TEST_SUITE_P(RanksAndDrafts, DataParallel,
                          testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 3)));
