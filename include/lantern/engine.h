@@ -67,6 +67,7 @@ struct EngineConfig {
   bool prefix_caching = true;
   bool strict_config = false;
   int32_t max_logprobs = 0;
+  std::string drafter = "auto";  // "auto", "mtp" or "ngram"
 };
 
 struct Message {
@@ -230,6 +231,7 @@ class Engine {
     c.no_prefix_caching = config.prefix_caching ? 0 : 1;
     c.strict_config = config.strict_config ? 1 : 0;
     c.max_logprobs = config.max_logprobs;
+    c.drafter = detail::or_null(config.drafter);
     lantern_engine* engine = nullptr;
     const lantern_status status = lantern_engine_create(&c, &engine);
     if (status != LANTERN_OK) return detail::last_error(status);

@@ -37,7 +37,7 @@ typedef struct lantern_engine_config {
   int32_t max_model_len;          /* longest context in tokens; 0: the model's own, at most 32768 */
   int32_t max_num_seqs;           /* sequences that run at a time; 0: 64 */
   int32_t max_num_batched_tokens; /* tokens of a step; 0: 512, or what drafts for every sequence need */
-  int32_t num_draft_tokens;       /* tokens that the model's MTP layer drafts for each step; 0: none */
+  int32_t num_draft_tokens;       /* tokens drafted for each sequence and step; the text is the same. 0: none */
   int32_t max_queued;             /* sequences that wait; more are refused. 0: 10000 */
   int32_t no_prefix_caching;      /* not 0: prompts share nothing */
   int32_t strict_config;          /* not 0: a field of config.json that is not known is an error */
@@ -47,6 +47,8 @@ typedef struct lantern_engine_config {
   int32_t max_logprobs; /* likeliest tokens that a request may ask for; 0: 20, the most; -1: no log-probabilities */
   int32_t data_parallel_size; /* engines in step that share the weights; each has the above limits for itself, and its
                                  part of threads and kv_cache_bytes. 0: 1 */
+  const char* drafter;  /* "auto", "mtp" (the model's own layer) or "ngram" (what followed the same tokens before);
+                         * NULL: "auto", which is "mtp" where the model has such a layer */
 } lantern_engine_config;
 
 /* Exactly one of prompt_tokens, prompt and message_roles is given. */

@@ -20,7 +20,7 @@ std::vector<SettingUse> with_model(std::vector<SettingUse> own) {
   return all;
 }
 
-constexpr std::string_view kDraftHelp = "Tokens drafted by the MTP layer for each step; 0 drafts none";
+constexpr std::string_view kDraftHelp = "Tokens drafted for each sequence and step; 0 drafts none";
 
 // Of `bench throughput` and `bench latency`, which run an engine.
 std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
@@ -30,8 +30,8 @@ std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
   all.push_back({"draft-tokens", std::nullopt, kDraftHelp});
   all.push_back({"data-parallel-size"});
   for (std::string_view name :
-       {"adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens", "kv-cache-memory",
-        "enable-prefix-caching", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
+       {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens",
+        "kv-cache-memory", "enable-prefix-caching", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
     all.push_back({name});
   }
   all.push_back({"seed", "0", "Random seed of the prompts"});
@@ -66,6 +66,7 @@ const std::vector<Command>& commands() {
                                {"bos"},
                                {"special-tokens"},
                                {"draft-tokens"},
+                               {"drafter"},
                                {"mla-form"},
                                {"indexer"},
                                {"json"},
@@ -88,6 +89,7 @@ const std::vector<Command>& commands() {
                                {"frequency-penalty"},
                                {"seed"},
                                {"draft-tokens"},
+                               {"drafter"},
                                {"mla-form"},
                                {"quiet"}}),
        .example = "lantern chat --system \"Answer briefly.\"",
@@ -142,6 +144,7 @@ const std::vector<Command>& commands() {
                        {"kv-cache-memory"},
                        {"enable-prefix-caching"},
                        {"draft-tokens", std::nullopt, kDraftHelp},
+                       {"drafter"},
                        {"max-logprobs"},
                        {"served-model-name"},
                        {"chat-format"},
@@ -157,6 +160,7 @@ const std::vector<Command>& commands() {
        .settings = with_model({{"limit"},
                                {"output", std::nullopt, "Write one JSON line per item to this file"},
                                {"draft-tokens"},
+                               {"drafter"},
                                {"mla-form"},
                                {"indexer"},
                                {"json"},

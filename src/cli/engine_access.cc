@@ -13,6 +13,7 @@ EngineOptions engine_options(const Values& values) {
   if (values.given("max-num-batched-tokens"))
     options.max_num_batched_tokens = static_cast<int32_t>(values.integer("max-num-batched-tokens"));
   options.num_draft_tokens = static_cast<int32_t>(values.integer("draft-tokens"));
+  options.drafter = values.text("drafter");
   if (values.given("kv-cache-memory")) options.kv_cache_bytes = values.integer("kv-cache-memory");
   options.prefix_caching = values.is_on("enable-prefix-caching");
   return options;

@@ -55,6 +55,7 @@ Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, b
   if (has_indexer_setting) options.indexer = values.text("indexer");
   if (has_draft_setting) {
     options.draft_tokens = static_cast<int32_t>(values.integer("draft-tokens"));
+    options.drafter = values.text("drafter");
     if (values.text("mla-form") == "absorbed") options.mla_form = MlaForm::kAbsorbed;
   }
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(dir));

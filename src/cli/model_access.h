@@ -27,8 +27,7 @@ struct LoadedModel {
   std::string name;  // the folder as given
 };
 // From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config and, where the command has
-// them,
-// --indexer, or --draft-tokens and --mla-form.
+// them, --indexer, or --draft-tokens, --drafter and --mla-form.
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting);
 
 // "0,17,42", "0 17 42" or "[0, 17, 42]".

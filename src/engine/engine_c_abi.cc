@@ -91,7 +91,8 @@ std::string text_or(const char* text, const char* absent) { return text == nullp
 Status create(const lantern_engine_config* config, lantern_engine** engine) {
   if (engine == nullptr) return refuse("engine is NULL");
   *engine = nullptr;
-  ASSIGN_OR_RETURN(const lantern_engine_config c, read_struct(config, "lantern_engine_config"));
+  ASSIGN_OR_RETURN(const lantern_engine_config c,
+                   read_struct(config, "lantern_engine_config"));
   if (c.model_dir == nullptr) return refuse("lantern_engine_config.model_dir is NULL; name the model's folder");
   EngineOptions options;
   options.model_dir = c.model_dir;
@@ -103,6 +104,7 @@ Status create(const lantern_engine_config* config, lantern_engine** engine) {
   if (c.max_num_seqs != 0) options.max_num_seqs = c.max_num_seqs;
   options.max_num_batched_tokens = c.max_num_batched_tokens;
   options.num_draft_tokens = c.num_draft_tokens;
+  options.drafter = text_or(c.drafter, "auto");
   if (c.max_queued != 0) options.max_queued = c.max_queued;
   options.prefix_caching = c.no_prefix_caching == 0;
   options.kv_cache_bytes = c.kv_cache_bytes;

@@ -111,7 +111,7 @@ struct LoadedWeights {
   std::unique_ptr<WeightStore> weights;
 };
 
-Result<LoadedWeights> load_model_weights(const EngineOptions& options, Device& device) {
+Result<LoadedWeights> load_model_weights(const EngineOptions& options, Drafter drafter, Device& device) {
   LoadedWeights loaded;
   if (options.dummy.empty()) {
     ASSIGN_OR_RETURN(loaded.config, load_model_config(options.model_dir, {.strict = options.strict_config}));
@@ -120,8 +120,8 @@ Result<LoadedWeights> load_model_weights(const EngineOptions& options, Device& d
   }
   ASSIGN_OR_RETURN(const std::string json, builtin_config_json(options.dummy));
   ASSIGN_OR_RETURN(loaded.config, parse_model_config(json, {}));
-  RETURN_IF_ERROR(
-      keep_layers(loaded.config, options.layers, options.num_draft_tokens > 0 ? MtpLayers::kKeep : MtpLayers::kDrop));
+  const bool keep_mtp = options.num_draft_tokens > 0 && drafter != Drafter::kNgram;
+  RETURN_IF_ERROR(keep_layers(loaded.config, options.layers, keep_mtp ? MtpLayers::kKeep : MtpLayers::kDrop));
   ASSIGN_OR_RETURN(loaded.weights, make_dummy_weights(loaded.config, options.dummy_format, 0, device));
   return loaded;
 }
@@ -150,6 +150,7 @@ Result<std::vector<std::unique_ptr<Device>>> make_devices(const EngineOptions& o
 
 Result<LoadedEngine> load_engine(const EngineOptions& options) {
   RETURN_IF_ERROR(check_counts(options));
+  ASSIGN_OR_RETURN(const Drafter drafter, parse_drafter(options.drafter));
   LoadedEngine loaded;
   if (options.dummy.empty()) {
     if (options.model_dir.empty()) return Error(ErrorCode::kInvalidArgument, "no model directory was given");
@@ -159,11 +160,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   const auto owned = std::make_shared<ModelsOnDevices>();
   ASSIGN_OR_RETURN(owned->devices, make_devices(options));
   Device& device = *owned->devices.front();
-  ASSIGN_OR_RETURN(LoadedWeights weights, load_model_weights(options, device));
-  if (options.num_draft_tokens > 0 && weights.weights->weights().mtp.empty()) {
-    return Error(ErrorCode::kUnsupported,
-                 "the model has no MTP layer to draft tokens with; set the number of draft tokens to 0");
-  }
+  ASSIGN_OR_RETURN(LoadedWeights weights, load_model_weights(options, drafter, device));
   ASSIGN_OR_RETURN(const KvCacheLayouts layouts, parse_kv_cache_dtype(options.kv_cache_dtype, weights.config));
   loaded.weight_bytes = weights.weights->weights().total_bytes();
   loaded.kv_bytes_per_token = kv_bytes_per_token(weights.config, layouts, kBlockSize);
@@ -191,7 +188,8 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     const ExecutorHooks hooks = rank < options.hooks.size() ? options.hooks[rank] : ExecutorHooks{};
     Engine::Parts& parts = ranks[rank];
     ASSIGN_OR_RETURN(parts.executor, make_model_executor(own, *owned->models.back(), settings,
-                                                         {.synthetic_acceptance = options.synthetic_acceptance,
+                                                         {.drafter = drafter,
+                                                          .synthetic_acceptance = options.synthetic_acceptance,
                                                           .observer = hooks.observer}));
     if (hooks.wrap) parts.executor = hooks.wrap(std::move(parts.executor));
     own.seal();

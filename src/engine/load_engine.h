@@ -36,7 +36,8 @@ struct EngineOptions {
   int32_t max_model_len = 0;           // 0: the model's own context, at most kDefaultMaxModelLen
   int32_t max_num_seqs = 64;           // sequences that run at a time
   int32_t max_num_batched_tokens = 0;  // of a step; 0: 512, or what drafts for every sequence need
-  int32_t num_draft_tokens = 0;        // by the MTP layer; an error for a model without one
+  int32_t num_draft_tokens = 0;        // for each sequence and step, at most; outputs are the same
+  std::string drafter = "auto";        // auto, mtp, ngram: see Drafter
   double synthetic_acceptance = -1;    // model_executor.h
   bool adaptive_drafts = true;
   // Of the caches of all sequences. 0: full contexts for max_num_seqs, in half of the memory that is free after

@@ -312,6 +312,13 @@ Status ModelExecutor::wait(StepResults& results) {
 
 }  // namespace
 
+Result<Drafter> parse_drafter(std::string_view name) {
+  if (name == "auto") return Drafter::kAuto;
+  if (name == "mtp") return Drafter::kMtp;
+  if (name == "ngram") return Drafter::kNgram;
+  return Error(ErrorCode::kInvalidArgument, fmt::format("drafter '{}' is not known; use auto, mtp or ngram", name));
+}
+
 ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayouts& layouts) {
   ModelOptions options;
   options.layouts = layouts;
@@ -330,9 +337,10 @@ Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& mod
     return Error(ErrorCode::kInvalidArgument,
                  "the engine's limits are not those that the model was made with; make both from the same settings");
   }
-  if (options.drafter == Drafter::kMtp && !model.has_mtp()) {
+  if (options.drafter == Drafter::kMtp && settings.max_drafts() > 0 && !model.has_mtp()) {
     return Error(ErrorCode::kUnsupported,
-                 "the checkpoint holds no multi-token-prediction layer that could draft; draft with n-grams");
+                 "drafter mtp: the checkpoint holds no multi-token-prediction layer that could draft; use ngram or "
+                 "auto, or no draft tokens");
   }
   if (options.min_ngram < 1 || options.max_ngram < options.min_ngram) {
     return Error(ErrorCode::kInvalidArgument,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "engine/engine_settings.h"
 #include "engine/executor.h"
@@ -21,6 +22,8 @@ enum class Drafter : uint8_t {
   kMtp,    // the MTP layer
   kNgram,  // what followed when the last tokens of the text came up before (ops/ngram_drafts.h)
 };
+// "auto", "mtp", "ngram". Errors: invalid_argument for any other.
+Result<Drafter> parse_drafter(std::string_view name);
 
 struct ModelExecutorOptions {
   Drafter drafter = Drafter::kAuto;
@@ -40,7 +43,7 @@ ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayo
 // `device` and `model`, which lies on it, must outlive the executor, and no other may use the model's caches. The
 // settings are checked ones, and the model was made with their limits.
 // Errors: out_of_memory with numbers; invalid_argument for limits other than the model's, a chance above 1, and n-grams
-// of less than 1 token; unsupported for Drafter::kMtp without an MTP layer.
+// of less than 1 token; unsupported for drafts by Drafter::kMtp without an MTP layer.
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
                                                       const ModelExecutorOptions& options = {});
 

@@ -113,13 +113,8 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("--draft-tokens {} is outside [0, {}]", options.draft_tokens, kMaxDraftTokens));
   }
-  if (options.draft_tokens > 0 && owned_weights->weights().mtp.empty()) {
-    return Error(
-        ErrorCode::kUnsupported,
-        fmt::format("--draft-tokens {}: the checkpoint holds no multi-token-prediction layer that could draft; "
-                    "use --draft-tokens 0",
-                    options.draft_tokens));
-  }
+  ModelExecutorOptions executor;
+  ASSIGN_OR_RETURN(executor.drafter, parse_drafter(options.drafter));
   StepLimits& limits = model_options.limits;
   limits.max_requests = 1;
   limits.max_query_len = 1 + options.draft_tokens;
@@ -135,7 +130,6 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   session->buffers_ = std::make_unique<StepBuffers>();
   RETURN_IF_ERROR(session->buffers_->create(*session->device_, limits, kSampleRows, session->config().vocab_size));
   if (options.draft_tokens > 0) {
-    ModelExecutorOptions executor;
     executor.synthetic_acceptance = options.synthetic_acceptance;
     ASSIGN_OR_RETURN(session->speculative_, SpeculativeRun::create(*session->device_, *session->model_, executor));
   }

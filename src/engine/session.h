@@ -27,7 +27,8 @@ struct SessionOptions {
   std::string indexer = "model";  // model, or recent: the control experiment that takes the last index_topk keys
   bool index_hadamard = false;
   MlaForm mla_form = MlaForm::kAuto;
-  int32_t draft_tokens = 0;          // that the MTP layer makes for each step of generate(); outputs are the same
+  int32_t draft_tokens = 0;          // for each step of generate(); outputs are the same
+  std::string drafter = "auto";      // auto, mtp, ngram: see Drafter
   double synthetic_acceptance = -1;  // see ModelExecutorOptions
 };
 inline constexpr int32_t kMaxDraftTokens = 8;

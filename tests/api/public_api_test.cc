@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
@@ -203,10 +204,27 @@ TEST(PublicApi, WrongModelsAndSettings) {
   const lantern::Error small = error_of({.model_dir = kModel, .kv_cache_bytes = 1000});
   EXPECT_EQ(small.status, LANTERN_OUT_OF_MEMORY);
   EXPECT_NE(small.message.find("raise kv_cache_bytes"), std::string::npos) << small.message;
+  EXPECT_EQ(error_of({.model_dir = kModel, .num_draft_tokens = 1, .drafter = "oracle"}).message,
+            "drafter 'oracle' is not known; use auto, mtp or ngram");
   EXPECT_NE(error_of({.model_dir = kModel, .device = "abacus"}).message.find("abacus"), std::string::npos);
   EXPECT_NE(error_of({.model_dir = kModel, .max_num_seqs = 64, .max_num_batched_tokens = 32})
                 .message.find("max_num_batched_tokens is 32"),
             std::string::npos);
+}
+
+TEST(PublicApi, DraftsDoNotChangeTheText) {
+  const Answer plain = ask({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
+  for (const std::string drafter : {"auto", "mtp", "ngram"}) {
+    auto own = lantern::Engine::create({.model_dir = kModel,
+                                        .max_num_seqs = 2,
+                                        .num_draft_tokens = 3,
+                                        .kv_cache_bytes = int64_t{64} << 20,
+                                        .drafter = drafter});
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    auto stream = own->submit({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
+    ASSERT_TRUE(stream.ok()) << stream.error().message;
+    EXPECT_EQ(read_all(*stream)[0].tokens, plain.tokens) << drafter;
+  }
 }
 
 TEST(PublicApi, AStreamOutlivesItsEngine) {
@@ -269,6 +287,15 @@ TEST(CAbi, StructsOfOtherVersions) {
   EXPECT_EQ(lantern_engine_create(&config, nullptr), LANTERN_INVALID_ARGUMENT);
   EXPECT_EQ(lantern_engine_create(&config, &made), LANTERN_INVALID_ARGUMENT);
   EXPECT_STREQ(lantern_last_error(), "lantern_engine_config.model_dir is NULL; name the model's folder");
+  // A caller from before `drafter`, whose bytes behind its own struct are anything.
+  const std::string nowhere = "/nonexistent";
+  const std::string garbage = "no drafter";
+  config.model_dir = nowhere.c_str();
+  config.drafter = garbage.c_str();
+  EXPECT_EQ(lantern_engine_create(&config, &made), LANTERN_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(lantern_last_error()).find("no drafter"), std::string::npos) << lantern_last_error();
+  config.struct_size = offsetof(lantern_engine_config, drafter);
+  EXPECT_EQ(lantern_engine_create(&config, &made), LANTERN_NOT_FOUND) << lantern_last_error();
   struct Newer {
     lantern_engine_config known;
     int32_t more;

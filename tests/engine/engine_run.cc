@@ -55,7 +55,8 @@ std::unique_ptr<EngineRun> EngineRun::create(const RunOptions& options) {
   return run;
 }
 
-EngineRun::~EngineRun() = default;
+// What still lives ends as cancelled, and is told of.
+EngineRun::~EngineRun() { core_.reset(); }
 
 int32_t EngineRun::submit(Request request) {
   const int32_t choices = request.n;
