@@ -12,6 +12,7 @@ enum Column : size_t {
   kKind,
   kSamplingRows,
   kDraftPasses,
+  kDrafterRuns,
   kBusy,
   kStays,
   kDigest,         // 63 bits of it,
@@ -32,6 +33,7 @@ StepWishTable to_table(const StepWish& wish) {
   table[kKind] = static_cast<int64_t>(bucket.kind);
   table[kSamplingRows] = wish.shape.sampling_rows;
   table[kDraftPasses] = wish.shape.draft_passes;
+  table[kDrafterRuns] = wish.shape.drafter_runs ? 1 : 0;
   table[kBusy] = wish.busy ? 1 : 0;
   table[kStays] = wish.stays ? 1 : 0;
   table[kDigest] = digest;
@@ -53,6 +55,7 @@ StepAgreement agreement_of(const StepWishTable& reduced, const EngineSettings& s
                     .kind = static_cast<StepKind>(reduced[kKind])};
     shape.sampling_rows = static_cast<int32_t>(reduced[kSamplingRows]);
     shape.draft_passes = static_cast<int32_t>(reduced[kDraftPasses]);
+    shape.drafter_runs = reduced[kDrafterRuns] > 0;
     shape = enclosing(shape, dummy_shape(settings));
   } else {
     agreement.move = reduced[kBusy] > 0 ? RankMove::kAgain : RankMove::kSleep;

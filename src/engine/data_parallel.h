@@ -37,7 +37,7 @@ struct StepAgreement {
 
 // A wish as the table that is reduced by maximum, and what the reduced table says: the same on every rank. Broken
 // invariant (D2) where the ranks have not launched alike before.
-using StepWishTable = std::array<int64_t, 10>;
+using StepWishTable = std::array<int64_t, 11>;
 StepWishTable to_table(const StepWish& wish);
 StepAgreement agreement_of(const StepWishTable& reduced, const EngineSettings& settings);
 

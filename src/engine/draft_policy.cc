@@ -11,7 +11,6 @@ constexpr double kMemory = 1.0 - 1.0 / 32;
 }  // namespace
 
 void AcceptanceStats::record(int32_t drafted, int32_t accepted) {
-  steps_without_drafts_ = drafted > 0 ? 0 : steps_without_drafts_ + 1;
   total_drafted_ += drafted;
   total_accepted_ += accepted;
   const int32_t checked = std::min(drafted, accepted + 1);
@@ -21,31 +20,54 @@ void AcceptanceStats::record(int32_t drafted, int32_t accepted) {
   }
 }
 
-int32_t best_draft_length(double acceptance_rate, int32_t num_decodes, int32_t max_drafts, const StepCost& cost) {
-  const double rows = std::max(num_decodes, 1);
-  int32_t best = 0;
+double expected_tokens(double acceptance_rate, int32_t drafts) {
+  double tokens = 1;
+  double chance = 1;  // that the k-th draft is reached and right
+  for (int32_t k = 0; k < drafts; ++k) {
+    chance *= acceptance_rate;
+    tokens += chance;
+  }
+  return tokens;
+}
+
+double step_time(const StepCost& cost, int32_t num_decodes, int32_t num_tokens, int32_t draft_passes) {
+  const double verify = cost.step.at(num_tokens);
+  if (draft_passes == 0) return verify;
+  return verify + cost.draft_layer.at(num_tokens) + (draft_passes - 1) * cost.draft_layer.at(num_decodes) +
+         draft_passes * cost.draft_head.at(num_decodes);
+}
+
+void draft_times(const StepCost& cost, int32_t num_decodes, std::span<double> times) {
+  for (size_t k = 0; k < times.size(); ++k) {
+    const auto drafts = static_cast<int32_t>(k);
+    times[k] = step_time(cost, num_decodes, num_decodes * (1 + drafts), drafts);
+  }
+}
+
+int32_t best_draft_length(double acceptance_rate, std::span<const double> times) {
+  size_t best = 0;
   double best_speed = 0;
+  double least = 0;  // speed that drafts must reach
   double tokens = 0;
   double chance = 1;  // that the k-th token is reached
-  for (int32_t k = 0; k <= max_drafts; ++k) {
+  for (size_t k = 0; k < times.size(); ++k) {
     tokens += chance;
     chance *= acceptance_rate;
-    const double time =
-        cost.fixed + cost.per_token * rows * (1 + k) + k * (cost.draft_pass + cost.draft_per_row * rows);
-    const double speed = tokens / std::max(time, 1e-12);
+    const double speed = tokens / std::max(times[k], 1e-12);
+    if (k == 0) least = kWorthwhile * speed;
     if (k == 0 || speed > best_speed * (1 + 1e-9)) {
       best = k;
       best_speed = speed;
     }
   }
-  return best;
+  if (best_speed < least) return 0;
+  return static_cast<int32_t>(best);
 }
 
-int32_t choose_draft_length(const AcceptanceStats& stats, int32_t num_decodes, int32_t max_drafts,
-                            const StepCost& cost) {
-  if (max_drafts <= 0) return 0;
-  const int32_t best = best_draft_length(stats.rate(), num_decodes, max_drafts, cost);
-  return best == 0 && stats.steps_without_drafts() >= kDraftProbeInterval ? 1 : best;
+DraftPhase draft_phase(uint64_t step) {
+  const uint64_t place = step % kTrialInterval;
+  if (place < kTrialInterval - kWarmUpSteps - kTrialSteps) return DraftPhase::kUsual;
+  return place < kTrialInterval - kTrialSteps ? DraftPhase::kWarmUp : DraftPhase::kTrial;
 }
 
 }  // namespace lantern

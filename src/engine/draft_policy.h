@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "engine/engine_settings.h"
+#include "engine/step_cost.h"
 
 namespace lantern {
 
@@ -15,8 +16,6 @@ class AcceptanceStats {
 
   // Chance that a draft is accepted, given that all before it were.
   double rate() const { return accepted_ / checked_; }
-  // Steps since one had drafts.
-  int32_t steps_without_drafts() const { return steps_without_drafts_; }
   int64_t drafted() const { return total_drafted_; }
   int64_t accepted() const { return total_accepted_; }
 
@@ -26,16 +25,33 @@ class AcceptanceStats {
   double checked_ = 2.0;
   int64_t total_drafted_ = 0;
   int64_t total_accepted_ = 0;
-  int32_t steps_without_drafts_ = 0;
 };
 
-// The draft length with the most expected tokens per unit of time when `num_decodes` sequences decode together and each
-// does as this one: (1 + r + r^2 + ... + r^k) / cost(k), for k in 0 .. max_drafts; the shortest of equals.
-int32_t best_draft_length(double acceptance_rate, int32_t num_decodes, int32_t max_drafts, const StepCost& cost);
+// 1 + r + r^2 + ... + r^k: tokens that a row with k drafts comes to.
+double expected_tokens(double acceptance_rate, int32_t drafts);
 
-// As above, and now and then one draft where none would pay, so that a sequence which has become easy is noticed.
-int32_t choose_draft_length(const AcceptanceStats& stats, int32_t num_decodes, int32_t max_drafts,
-                            const StepCost& cost);
-constexpr int32_t kDraftProbeInterval = 64;  // steps without drafts between two such drafts
+// Time of a step of `num_decodes` rows that verify `num_tokens` tokens together, and of making as many drafts again in
+// `draft_passes` passes: the first runs over all of the step's tokens, the others over one of each row. Without
+// passes the drafter does not run.
+double step_time(const StepCost& cost, int32_t num_decodes, int32_t num_tokens, int32_t draft_passes);
+
+// times[k] = step_time() when each of `num_decodes` rows has k drafts.
+void draft_times(const StepCost& cost, int32_t num_decodes, std::span<double> times);
+
+// Drafts are made where they bring this much more: measured costs are not exact, and where they err nothing is lost.
+constexpr double kWorthwhile = 1.05;
+
+// The draft length with the most expected tokens per unit of time, in 0 .. times.size() - 1: the shortest of equals,
+// and 0 unless the best is worthwhile.
+int32_t best_draft_length(double acceptance_rate, std::span<const double> times);
+
+// Where drafts do not pay for what a sequence was like, they are tried now and then, by all at once: a pass of the
+// drafter that one row wants runs over all of them. A few steps before the drafter runs again, so that it knows the
+// last tokens of the text; further back its entries are missing (CONTRACT.md, P6).
+enum class DraftPhase : uint8_t { kUsual, kWarmUp, kTrial };
+DraftPhase draft_phase(uint64_t step);
+constexpr uint64_t kTrialInterval = 256;  // steps
+constexpr uint64_t kWarmUpSteps = 4;
+constexpr uint64_t kTrialSteps = 4;  // of one draft
 
 }  // namespace lantern

@@ -91,8 +91,7 @@ std::string text_or(const char* text, const char* absent) { return text == nullp
 Status create(const lantern_engine_config* config, lantern_engine** engine) {
   if (engine == nullptr) return refuse("engine is NULL");
   *engine = nullptr;
-  ASSIGN_OR_RETURN(const lantern_engine_config c,
-                   read_struct(config, "lantern_engine_config"));
+  ASSIGN_OR_RETURN(const lantern_engine_config c, read_struct(config, "lantern_engine_config"));
   if (c.model_dir == nullptr) return refuse("lantern_engine_config.model_dir is NULL; name the model's folder");
   EngineOptions options;
   options.model_dir = c.model_dir;

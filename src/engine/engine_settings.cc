@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/sampling_settings.h"
 
 namespace lantern {
@@ -12,9 +14,17 @@ Status at_least(const char* name, int64_t value, int64_t lowest) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; set it to at least {}", name, value, lowest));
 }
 
-Status not_negative(const char* name, double value) {
-  if (value >= 0) return {};
-  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; it must be 0 or more", name, value));
+Status check_cost(const char* name, const TokenCost& cost) {
+  double before = 0;
+  for (const double value : cost.powers()) {
+    if (!std::isfinite(value) || value < before) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("step_cost.{} holds {} behind {}; costs are 0 or more, and more tokens cost no less",
+                               name, value, before));
+    }
+    before = value;
+  }
+  return {};
 }
 
 }  // namespace
@@ -47,10 +57,9 @@ Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("decode_share is {}; it is a share from 0 to below 1", result.decode_share));
   }
-  RETURN_IF_ERROR(not_negative("step_cost.fixed", result.step_cost.fixed));
-  RETURN_IF_ERROR(not_negative("step_cost.per_token", result.step_cost.per_token));
-  RETURN_IF_ERROR(not_negative("step_cost.draft_pass", result.step_cost.draft_pass));
-  RETURN_IF_ERROR(not_negative("step_cost.draft_per_row", result.step_cost.draft_per_row));
+  RETURN_IF_ERROR(check_cost("step", result.step_cost.step));
+  RETURN_IF_ERROR(check_cost("draft_layer", result.step_cost.draft_layer));
+  RETURN_IF_ERROR(check_cost("draft_head", result.step_cost.draft_head));
   return result;
 }
 

@@ -7,19 +7,12 @@
 
 #include "attention/plan/step_limits.h"
 #include "base/result.h"
+#include "engine/step_cost.h"
 
 namespace lantern {
 
 using EngineTime = std::chrono::microseconds;
 constexpr EngineTime kNever = EngineTime::max();
-
-// How long a step takes, in any unit: what the draft policy weighs acceptance against. Equal on all ranks.
-struct StepCost {
-  double fixed = 1.0;            // weights that every step reads
-  double per_token = 0.005;      // each token of the verify batch
-  double draft_pass = 0.05;      // one pass of the drafter over the batch
-  double draft_per_row = 0.002;  // and each of its rows
-};
 
 struct EngineSettings {
   // max_tokens is what serving engines call max_num_batched_tokens, max_requests their max_num_seqs; max_query_len - 1
@@ -46,7 +39,7 @@ struct EngineSettings {
   // no memory for them.
   int32_t max_logprobs = 20;
 
-  bool adaptive_drafts = true;  // false: always as many drafts as the limits allow
+  bool adaptive_drafts = true;  // by step_cost; false: always as many drafts as the limits allow
   StepCost step_cost;
 
   int32_t max_drafts() const { return limits.max_query_len - 1; }

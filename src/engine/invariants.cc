@@ -233,6 +233,8 @@ Violation check_row(const EngineState& state, const StepSchedule& schedule, cons
   REQUIRE_THAT(row.query_len >= 1 && row.seq_len_upper() <= sequence.max_len, "S4: a row of {} tokens up to {}",
                row.query_len, row.seq_len_upper());
   REQUIRE_THAT(row.next_drafts <= budget.max_drafts, "P2: {} drafts are to be made", row.next_drafts);
+  REQUIRE_THAT(row.next_drafts <= schedule.draft_passes && (schedule.draft_passes == 0 || schedule.drafter_runs),
+               "P6: {} drafts are to be made in {} passes", row.next_drafts, schedule.draft_passes);
   if (row.prefilling) {
     const int32_t known = admitted ? sequence.num_tokens() : sequence.num_prefill;
     REQUIRE_THAT(row.seq_len_upper() <= known && row.samples == (row.seq_len_upper() == known),

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "engine/measure_step_cost.h"
 #include "engine/model_executor.h"
 #include "engine/model_setup.h"
 #include "engine/session.h"
@@ -168,7 +170,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   // Mapped weights count as free memory, but every step wants them.
   const auto free_bytes =
       static_cast<int64_t>(device.available_bytes()) - (options.dummy.empty() ? loaded.weight_bytes : 0);
-  ASSIGN_OR_RETURN(const EngineSettings settings,
+  ASSIGN_OR_RETURN(EngineSettings settings,
                    choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 
   // So far the first device holds the weights and nothing else; recorded launches of the others may read them too.
@@ -185,6 +187,16 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                      Model::create(own, weights.config, shared_weights, model_options_for(settings, layouts)));
     owned->models.push_back(std::move(model));
+    // Once for all ranks, which must decide alike.
+    if (rank == 0 && options.adaptive_drafts && options.num_draft_tokens > 0) {
+      const Model& first = *owned->models.front();
+      const bool mtp = drafter == Drafter::kMtp || (drafter == Drafter::kAuto && first.has_mtp());
+      ASSIGN_OR_RETURN(settings.step_cost, measure_step_cost(own, first, settings, mtp));
+      const StepCost& cost = settings.step_cost;
+      log_debug("a step of 1 token takes {:.3f} ms, one of {} {:.3f} ms; the drafter's layer {:.3f} and {:.3f} ms",
+                1e3 * cost.step.at(1), options.max_num_seqs, 1e3 * cost.step.at(options.max_num_seqs),
+                1e3 * cost.draft_layer.at(1), 1e3 * cost.draft_layer.at(options.max_num_seqs));
+    }
     const ExecutorHooks hooks = rank < options.hooks.size() ? options.hooks[rank] : ExecutorHooks{};
     Engine::Parts& parts = ranks[rank];
     ASSIGN_OR_RETURN(parts.executor, make_model_executor(own, *owned->models.back(), settings,

@@ -45,6 +45,7 @@ class ModelExecutor final : public Executor {
     int32_t sample_rows = 0;   // rows of logits
     int32_t num_sampling = 0;  // rows of the step that sample
     int32_t draft_passes = 0;
+    bool drafter_runs = true;
     bool logprobs = false;   // of the samples
     int32_t num_scored = 0;  // tokens of prompts whose logits are scored
   };
@@ -227,6 +228,7 @@ ModelExecutor::Shape ModelExecutor::launch_shape(const StepBatch& batch) {
           .sample_rows = sample_rows,
           .num_sampling = batch.shape.sampling_rows,
           .draft_passes = batch.shape.draft_passes,
+          .drafter_runs = batch.shape.drafter_runs,
           .logprobs = batch.logprobs,
           .num_scored = batch.num_scored};
 }
@@ -261,7 +263,8 @@ void ModelExecutor::run(const Shape& shape) {
                                 .outcome = outcome_,
                                 .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
                                 .num_sampling = shape.num_sampling,
-                                .draft_passes = shape.draft_passes});
+                                .draft_passes = shape.draft_passes,
+                                .runs = shape.drafter_runs});
   } else if (shape.draft_passes > 0) {
     sampler_->draft_ngrams(stream_, Fixed<const int32_t>(wanted_drafts_), slots_.drafts(), slots_.num_drafts(),
                            options_.min_ngram, options_.max_ngram);

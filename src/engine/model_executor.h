@@ -3,7 +3,7 @@
 // the step plan derives. Lengths, last tokens and drafts never pass through the host.
 //
 // A step: slots, copies, tables -> step inputs -> plan -> model -> logits, samples -> verification -> slots -> n-grams,
-// or MTP layer over what was accepted (it fills its cache even where no drafts are wanted), then once for each further
+// or MTP layer over what was accepted (zeros for its cache where the step leaves it out), then once for each further
 // draft -> results.
 #pragma once
 

@@ -68,6 +68,10 @@ void MtpDrafter::run(Stream& stream, const Step& step) {
   view.token_request = Fixed<const int32_t>(token_request_);
   view.token_context_len = Fixed<const int32_t>(token_context_len_);
   view.slot_mapping = Fixed<const int32_t>(slot_mapping_);
+  if (!step.runs) {
+    model_.mtp_clear(stream, view);
+    return;
+  }
   const DevPtr<const int32_t> next_tokens = Fixed<const int32_t>(next_token_ids_);
   model_.mtp_forward(stream, view, next_tokens, Fixed<const float>(model_.activations().hidden));
   if (step.num_sampling == 0) return;

@@ -23,6 +23,7 @@ class MtpDrafter {
     DevPtr<const int32_t> wanted_drafts;  // [requests]
     int32_t num_sampling = 0;             // rows of the step that sample
     int32_t draft_passes = 0;
+    bool runs = true;  // false: no passes, and zeros for entries (StepSchedule::drafter_runs)
   };
 
   // `device` and `model`, which has an MTP layer, must outlive the drafter.

@@ -40,6 +40,7 @@ Scheduler::Scheduler(const EngineSettings& settings) : waiting_(settings.limits.
   candidates_.reserve(static_cast<size_t>(settings.limits.max_requests));
   prompt_rows_.reserve(static_cast<size_t>(settings.limits.max_requests));
   passed_over_.reserve(kMaxPassedOver);
+  draft_times_.reserve(static_cast<size_t>(settings.max_drafts()) + 1);
 }
 
 void Scheduler::plan(const EngineState& state, const StepBudget& budget, EngineTime now, StepSchedule& schedule) {
@@ -63,6 +64,7 @@ void Scheduler::plan(const EngineState& state, const StepBudget& budget, EngineT
   schedule.num_decodes = static_cast<int32_t>(schedule.rows.size());
   schedule.rows.insert(schedule.rows.end(), prompt_rows_.begin(), prompt_rows_.end());
   finish_rows(state);
+  choose_drafts(state);
 }
 
 void Scheduler::plan_decodes(const EngineState& state) {
@@ -273,13 +275,60 @@ void Scheduler::finish_rows(const EngineState& state) {
     const int32_t num_prefill =
         sequence.phase == SequencePhase::kRunning ? sequence.num_prefill : sequence.num_tokens();
     row.samples = !row.prefilling || row.seq_len_upper() >= num_prefill;
+  }
+}
+
+void Scheduler::choose_drafts(const EngineState& state) {
+  const EngineSettings& settings = state.settings;
+  const auto useful = [&](const StepRow& row) {
+    const Sequence& sequence = state.at(row.sequence);
+    return std::min(budget_.max_drafts, std::max(sequence.max_len - 2 - sequence.length_lower(), 0));
+  };
+  if (!settings.adaptive_drafts) {
+    for (StepRow& row : schedule_->rows) {
+      if (!row.samples) continue;
+      row.next_drafts = useful(row);
+      schedule_->draft_passes = std::max(schedule_->draft_passes, row.next_drafts);
+    }
+    return;
+  }
+
+  // The load to come: who waits will decode beside who runs.
+  const int32_t load =
+      std::min(static_cast<int32_t>(state.running.size()) + state.num_queued, settings.limits.max_requests);
+  draft_times_.resize(static_cast<size_t>(budget_.max_drafts) + 1);
+  draft_times(settings.step_cost, load, draft_times_);
+  schedule_->drafter_runs = false;
+  // More than the drafts can bring: not even if all of them were right.
+  if (best_draft_length(1.0, draft_times_) == 0) return;
+
+  const DraftPhase phase = draft_phase(schedule_->step);
+  int32_t decodes = 0;
+  int32_t tokens = 0;  // of the next step, its prompts left out
+  double expected = 0;
+  bool prompts = false;
+  for (StepRow& row : schedule_->rows) {
+    prompts = prompts || row.prefilling;
     if (!row.samples) continue;
-    const int32_t most = std::min(budget_.max_drafts, std::max(sequence.max_len - 2 - sequence.length_lower(), 0));
-    row.next_drafts = state.settings.adaptive_drafts
-                          ? choose_draft_length(sequence.acceptance, num_decoding_, most, state.settings.step_cost)
-                          : most;
+    const double rate = state.at(row.sequence).acceptance.rate();
+    const auto most = static_cast<size_t>(useful(row));
+    row.next_drafts = best_draft_length(rate, std::span(draft_times_).first(most + 1));
+    if (phase == DraftPhase::kTrial && row.next_drafts == 0 && most > 0) row.next_drafts = 1;
+    ++decodes;
+    tokens += 1 + row.next_drafts;
+    expected += expected_tokens(rate, row.next_drafts);
     schedule_->draft_passes = std::max(schedule_->draft_passes, row.next_drafts);
   }
+  // The passes that some rows want run over all: what these gain must be worth it.
+  if (schedule_->draft_passes > 0 && phase != DraftPhase::kTrial &&
+      expected * step_time(settings.step_cost, decodes, decodes, 0) <
+          kWorthwhile * decodes * step_time(settings.step_cost, decodes, tokens, schedule_->draft_passes)) {
+    for (StepRow& row : schedule_->rows) row.next_drafts = 0;
+    schedule_->draft_passes = 0;
+  }
+  // A prompt may be one that drafts are right for.
+  const bool fills = prompts && best_draft_length(AcceptanceStats().rate(), draft_times_) > 0;
+  schedule_->drafter_runs = schedule_->draft_passes > 0 || phase != DraftPhase::kUsual || fills;
 }
 
 }  // namespace lantern

@@ -59,6 +59,8 @@ class Scheduler {
   void admit(const EngineState& state, EngineTime now);
   void extend_oldest_prompt(const EngineState& state);
   void finish_rows(const EngineState& state);
+  // How many drafts the sampling rows want made, and whether the drafter runs at all.
+  void choose_drafts(const EngineState& state);
 
   // Makes room for `blocks` more at the cost of sequences behind `place` in order; whether there is room now.
   bool make_room(const EngineState& state, size_t place, int32_t blocks);
@@ -70,6 +72,7 @@ class Scheduler {
 
   std::vector<Candidate> candidates_;  // as EngineState::running
   std::vector<StepRow> prompt_rows_;
+  std::vector<double> draft_times_;      // [max_drafts + 1]
   std::vector<SequenceId> passed_over_;  // waiting, without room, since the last admission of this step
   ServiceQueue<ServiceKey>::Walk waiting_;
   int32_t num_decoding_ = 0;

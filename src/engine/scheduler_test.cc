@@ -16,6 +16,7 @@ namespace {
 class EchoExecutor final : public Executor {
  public:
   int32_t accepted = 0;
+  std::map<SequenceId, int32_t> accepted_of;  // in place of `accepted`
 
   Status submit(const StepBatch& batch) override {
     batches.push_back(batch);
@@ -26,7 +27,9 @@ class EchoExecutor final : public Executor {
     const StepBatch& batch = batches[done_++];
     for (size_t r = 0; r < batch.rows.size(); ++r) {
       const StepRow& row = batch.rows[r];
-      results.num_tokens[r] = row.samples ? 1 + std::min(row.num_drafts(), accepted) : 0;
+      const auto own = accepted_of.find(row.sequence);
+      const int32_t right = own == accepted_of.end() ? accepted : own->second;
+      results.num_tokens[r] = row.samples ? 1 + std::min(row.num_drafts(), right) : 0;
       results.status[r] = RowStatus::kOk;
       std::ranges::fill(results.row(static_cast<int32_t>(r)), 7);
     }
@@ -432,6 +435,85 @@ TEST_F(SchedulerTest, SettingsThatDisagreeAreRefused) {
   wrong = settings_;
   wrong.limits.max_tokens = 23;
   EXPECT_NE(error_of(wrong).find("max_tokens is 23"), std::string::npos);
+}
+
+// Drafts that pay for few rows, but not for eight.
+StepCost cost_for_few_rows() {
+  return {.step = TokenCost::linear(1, 0.12),
+          .draft_layer = TokenCost::linear(0.05, 0.05),
+          .draft_head = TokenCost::linear(0, 0.01)};
+}
+
+TEST_F(SchedulerTest, TheDrafterCostsNothingWhereDraftsDoNotPay) {
+  settings_.adaptive_drafts = true;
+  settings_.step_cost = cost_for_few_rows();
+  executor_.accepted = 2;
+  start();
+  for (int32_t i = 0; i < 8; ++i) submit(request_of(20, i < 7 ? 30 : 200, 100 * i));
+  // Over a trial's time too.
+  while (engine_->state().running.size() + static_cast<size_t>(engine_->state().num_queued) == 8) {
+    step();
+    EXPECT_FALSE(executor_.batches.back().shape.drafter_runs) << "step " << executor_.batches.size();
+    EXPECT_EQ(executor_.batches.back().shape.draft_passes, 0);
+  }
+  EXPECT_GE(executor_.batches.size(), 30u);
+  while (engine_->state().running.size() > 1) step();
+  // One is left, and then a newcomer beside it: its prompt fills the drafter's cache from its first token on.
+  const RequestId late = submit(request_of(100, 20, 5000));
+  auto rows = step();
+  EXPECT_FALSE(rows[late].samples);
+  EXPECT_TRUE(executor_.batches.back().shape.drafter_runs);
+  while (!rows[late].samples) rows = step();
+  EXPECT_EQ(rows[late].next_drafts, 2);
+  rows = step();
+  EXPECT_EQ(rows[late].query_len, 3);
+  EXPECT_EQ(rows[late].next_drafts, 2);
+}
+
+// A pass for the sake of one row runs over all.
+TEST_F(SchedulerTest, OneRowsDraftsMustPayForAll) {
+  settings_.adaptive_drafts = true;
+  settings_.limits.max_model_len = 4096;
+  settings_.limits.max_blocks_per_request = 1024;
+  settings_.limits.num_blocks = 8 * 1024 + 1;
+  settings_.step_cost = {.step = TokenCost::linear(1, 0.01),
+                         .draft_layer = TokenCost::linear(0.05, 0.03),
+                         .draft_head = TokenCost::linear(0, 0)};
+  start();
+  std::vector<RequestId> ids;
+  for (int32_t i = 0; i < 8; ++i) ids.push_back(submit(request_of(4, 4000, 100 * i)));
+  step();
+  const SequenceId easy = engine_->state().running.back();
+  executor_.accepted_of[easy] = 2;
+  for (int32_t i = 0; i < 60; ++i) step();
+  // By itself the easy one would go on: for one in eight, 1.25 times as long a step is too much.
+  std::vector<double> times(3);
+  draft_times(settings_.step_cost, 8, times);
+  ASSERT_EQ(best_draft_length(engine_->state().at(easy).acceptance.rate(), times), 2);
+  EXPECT_EQ(executor_.batches.back().shape.draft_passes, 0);
+  EXPECT_FALSE(executor_.batches.back().shape.drafter_runs);
+  // All are easy now: a trial finds out.
+  executor_.accepted_of.clear();
+  executor_.accepted = 2;
+  for (uint64_t i = 61; i < 3 * kTrialInterval; ++i) step();
+  EXPECT_EQ(executor_.batches.back().shape.draft_passes, 2);
+}
+
+TEST_F(SchedulerTest, DraftsAreTriedNowAndThen) {
+  settings_.adaptive_drafts = true;
+  settings_.limits.max_model_len = 4096;
+  settings_.limits.max_blocks_per_request = 1024;
+  settings_.limits.num_blocks = 1025;
+  start();
+  submit(request_of(4, 4000));
+  for (uint64_t i = 0; i < 2 * kTrialInterval; ++i) {
+    step();
+    if (i < 40) continue;  // drafts were wrong for long enough
+    const StepBatch& batch = executor_.batches.back();
+    const DraftPhase phase = draft_phase(i);
+    EXPECT_EQ(batch.shape.drafter_runs, phase != DraftPhase::kUsual) << "step " << i;
+    EXPECT_EQ(batch.shape.draft_passes, phase == DraftPhase::kTrial ? 1 : 0) << "step " << i;
+  }
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ void StepSchedule::clear() {
   num_tokens = 0;
   num_deferred = 0;
   draft_passes = 0;
+  drafter_runs = true;
 }
 
 uint64_t StepSchedule::digest() const {
@@ -50,6 +51,7 @@ uint64_t StepSchedule::digest() const {
     add(static_cast<uint64_t>(row.begin_upper) << 32 | static_cast<uint64_t>(row.num_blocks));
   }
   add(static_cast<uint64_t>(draft_passes));
+  add(drafter_runs ? 1 : 0);
   return hash;
 }
 
@@ -63,6 +65,7 @@ StepShape shape_of(const StepSchedule& schedule, const EngineSettings& settings)
   shape.sampling_rows =
       static_cast<int32_t>(std::ranges::count_if(schedule.rows, [](const StepRow& row) { return row.samples; }));
   shape.draft_passes = schedule.draft_passes;
+  shape.drafter_runs = schedule.drafter_runs;
   return shape;
 }
 
@@ -83,6 +86,7 @@ StepShape enclosing(const StepShape& a, const StepShape& b) {
                   .kind = std::max(a.bucket.kind, b.bucket.kind)};
   shape.sampling_rows = std::max(a.sampling_rows, b.sampling_rows);
   shape.draft_passes = std::max(a.draft_passes, b.draft_passes);
+  shape.drafter_runs = a.drafter_runs || b.drafter_runs;
   return shape;
 }
 
@@ -92,6 +96,7 @@ uint64_t StepShape::digest_after(uint64_t before) const {
   add_to_digest(hash, static_cast<uint64_t>(bucket.tokens) << 32 | static_cast<uint64_t>(bucket.requests));
   add_to_digest(hash, static_cast<uint64_t>(bucket.query_width) << 32 | static_cast<uint64_t>(bucket.kind));
   add_to_digest(hash, static_cast<uint64_t>(sampling_rows) << 32 | static_cast<uint64_t>(draft_passes));
+  add_to_digest(hash, drafter_runs ? 1 : 0);
   return hash;
 }
 

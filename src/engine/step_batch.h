@@ -55,6 +55,9 @@ struct StepSchedule {
   int32_t num_tokens = 0;
   int32_t num_deferred = 0;  // sequences that could run but for want of blocks or of the step's tokens
   int32_t draft_passes = 0;  // of the drafter after the step: drafts that the next one may verify
+  // Whether the drafter runs over the step's tokens at all, which it does for the first pass. Otherwise its entries of
+  // these tokens become zeros: drafts of these sequences are worse later on.
+  bool drafter_runs = true;
 
   explicit StepSchedule(const EngineSettings& settings);
   void clear();
@@ -69,6 +72,7 @@ struct StepShape {
   BucketKey bucket;           // no tokens: nothing to run
   int32_t sampling_rows = 0;  // rows of the drafter's passes behind the first, which has the tokens of the bucket
   int32_t draft_passes = 0;
+  bool drafter_runs = false;  // as StepSchedule has it
 
   bool empty() const { return bucket.tokens == 0; }
   // Different where any part is, or what came before.

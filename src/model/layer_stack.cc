@@ -164,8 +164,12 @@ void LayerRun::latents(int32_t id, const AttentionWeights& w) const {
                  .cos_sin = a_.rope_cos_sin,
                  .tokens = step_.tokens,
                  .pairing = config_.rope_pairing});
+  write_latents(id);
+}
+
+void LayerRun::write_latents(int32_t id) const {
   write_latent(stream_, {.latent = a_.latent,
-                         .latent_stride = width,
+                         .latent_stride = config_.latent_dim(),
                          .slot_mapping = step_.slot_mapping,
                          .cache = cache_.latent_data(id),
                          .row_bytes = cache_.latent_row_bytes(),
@@ -208,16 +212,7 @@ void LayerRun::select(int32_t id, const IndexerWeights& w) const {
   scale(stream_, {.x = a_.index_weights,
                   .count = int64_t{step_.tokens} * heads,
                   .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim))});
-  write_index_key(stream_, {.key = a_.index_k,
-                            .key_stride = dim,
-                            .slot_mapping = step_.slot_mapping,
-                            .cache = cache_.index_data(id),
-                            .block_bytes = cache_.index_block_bytes(),
-                            .block_size = cache_.block_size(),
-                            .layout = cache_.layouts().index,
-                            .dim = dim,
-                            .hadamard = options_.index_hadamard,
-                            .tokens = step_.tokens});
+  write_index_keys(id);
   IndexSelectParams p;
   p.step = step_;
   p.query = a_.index_q;
@@ -237,6 +232,27 @@ void LayerRun::select(int32_t id, const IndexerWeights& w) const {
   p.scratch_bytes = a_.scratch.size();
   index_select(stream_, p);
   if (observer_ != nullptr && observer_->after_selection) observer_->after_selection(id, a_);
+}
+
+void LayerRun::write_index_keys(int32_t id) const {
+  write_index_key(stream_, {.key = a_.index_k,
+                            .key_stride = config_.index_head_dim,
+                            .slot_mapping = step_.slot_mapping,
+                            .cache = cache_.index_data(id),
+                            .block_bytes = cache_.index_block_bytes(),
+                            .block_size = cache_.block_size(),
+                            .layout = cache_.layouts().index,
+                            .dim = config_.index_head_dim,
+                            .hadamard = options_.index_hadamard,
+                            .tokens = step_.tokens});
+}
+
+void LayerRun::clear_entries(int32_t id) const {
+  fill(stream_, {.x = a_.latent, .count = int64_t{step_.tokens} * config_.latent_dim(), .value = 0.0f});
+  write_latents(id);
+  if (!config_.computes_selection(id)) return;
+  fill(stream_, {.x = a_.index_k, .count = int64_t{step_.tokens} * config_.index_head_dim, .value = 0.0f});
+  write_index_keys(id);
 }
 
 SelectionView LayerRun::selection(int32_t id, int32_t first_token, int32_t tokens) const {

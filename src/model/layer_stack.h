@@ -27,6 +27,9 @@ class LayerRun {
   // Reads a.residual (and adds a.delta to it first unless `first`); leaves the layer's MLP output in a.delta.
   void layer(int32_t id, const LayerWeights& weights, bool first) const;
 
+  // Zeros where the layer's cache entries of the step's tokens belong, instead of running it.
+  void clear_entries(int32_t id) const;
+
   // y = x W^T over the step's tokens, with row strides given by the widths.
   void project(const QuantizedMatrix& weight, DevPtr<const float> x, DevPtr<float> y,
                LinearInput input = LinearInput::kRounded) const;
@@ -36,6 +39,9 @@ class LayerRun {
   void queries(const AttentionWeights& weights) const;
   void latents(int32_t id, const AttentionWeights& weights) const;
   void select(int32_t id, const IndexerWeights& weights) const;
+  // From a.latent and a.index_k into the caches.
+  void write_latents(int32_t id) const;
+  void write_index_keys(int32_t id) const;
   // The first `tokens` of the step in the absorbed form; those from `first` on in the expanded one.
   void absorbed_attention(int32_t id, const AttentionWeights& weights, int32_t tokens) const;
   void expanded_attention(int32_t id, const AttentionWeights& weights, int32_t first) const;

@@ -114,6 +114,12 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
                         .eps = config_.rms_norm_eps});
 }
 
+void Model::mtp_clear(Stream& stream, const StepView& step) const {
+  CHECK(has_mtp(), "the checkpoint holds no multi-token-prediction layer");
+  check_step(options_, step);
+  LayerRun(stream, config_, options_, *cache_, activations_, step, nullptr).clear_entries(config_.num_layers);
+}
+
 void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
   run_head(stream, weights().mtp.front().head, rows, count);
 }

@@ -65,6 +65,9 @@ class Model {
   // activations().hidden.
   void mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
                    DevPtr<const float> hidden, const StepObserver* observer = nullptr) const;
+  // Instead of mtp_forward() over the same step: zeros where it would have written its entries. A later pass that sees
+  // them drafts worse, and nothing else comes of it.
+  void mtp_clear(Stream& stream, const StepView& step) const;
   void mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
   // [tokens, hidden_size] of the last mtp_forward(): what it is fed with when it is applied again, the layer's output
   // before or after its head's norm as the family has it (ModelConfig::mtp_chains_normed).

@@ -143,6 +143,7 @@ TEST(SessionDrafts, TheTextIsThatWithoutDrafts) {
   }
   const auto plain = session_of(tiny_model(), 0, "auto");
   std::vector<GenerateResult> expected;
+  expected.reserve(requests.size());
   for (const GenerateRequest& request : requests) expected.push_back(plain->generate(request).value());
   const auto expect_the_same = [&](const fs::path& model, int32_t drafts, const std::string& drafter) {
     const auto session = session_of(model, drafts, drafter);

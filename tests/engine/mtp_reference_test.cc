@@ -58,9 +58,10 @@ std::vector<Passes> run_engine(int32_t drafts) {
     EXPECT_EQ(core.begin_step(EngineTime(0), budget), StepStart::kStarted);
     const StepBatch batch = core.in_flight(0).batch();
     std::vector<int32_t> tokens_before;
+    tokens_before.reserve(batch.rows.size());
     for (const StepRow& row : batch.rows) tokens_before.push_back(core.state().at(row.sequence).num_tokens());
     EXPECT_TRUE(core.finish_step().ok());
-    const bool one_pass = batch.draft_passes <= 1;
+    const bool one_pass = batch.shape.draft_passes <= 1;
     int32_t sampling = 0;
     for (size_t r = 0; r < batch.rows.size(); ++r) {
       const StepRow& row = batch.rows[r];

@@ -72,7 +72,7 @@ SimSettings random_settings(uint64_t seed) {
   engine.priority_step = EngineTime(pick(0, 200));
   engine.deadline_slack = EngineTime(pick(0, 50));
   engine.adaptive_drafts = pick(0, 1) == 1;
-  engine.step_cost.per_token = pick(0, 1) == 1 ? 0.005 : 0.2;
+  engine.step_cost.step = TokenCost::linear(1.0, pick(0, 1) == 1 ? 0.005 : 0.2);
   sim.executor.acceptance = pick(0, 4) * 0.25;
   sim.executor.not_finite = pick(0, 3) == 0 ? 0.01 : 0;
   sim.executor.late = pick(0, 3) > 0;

@@ -1,0 +1,40 @@
+#include "engine/step_cost.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace lantern {
+
+TokenCost TokenCost::linear(double fixed, double per_token) {
+  TokenCost cost;
+  for (int32_t i = 0; i < kSizes; ++i) cost.powers_[static_cast<size_t>(i)] = fixed + per_token * (1 << i);
+  return cost;
+}
+
+TokenCost TokenCost::from_powers(const double* values, int32_t count) {
+  CHECK(count >= 1 && count <= kSizes, "{} sizes were measured", count);
+  TokenCost cost;
+  for (int32_t i = 0; i < kSizes; ++i) {
+    const double before = i >= 1 ? cost.powers_[static_cast<size_t>(i) - 1] : 0;
+    const double two_before = i >= 2 ? cost.powers_[static_cast<size_t>(i) - 2] : 0;
+    const double value = i < count ? values[i] : before + (i >= 2 ? 2 : 1) * (before - two_before);
+    cost.powers_[static_cast<size_t>(i)] = std::max(value, before);
+  }
+  return cost;
+}
+
+double TokenCost::at(double tokens) const {
+  if (tokens <= 0) return 0;
+  if (tokens <= 1) return powers_[0];
+  int32_t i = 0;
+  double size = 1;  // 2^i
+  while (i + 2 < kSizes && 2 * size <= tokens) {
+    ++i;
+    size *= 2;
+  }
+  const double low = powers_[static_cast<size_t>(i)];
+  return low + (powers_[static_cast<size_t>(i) + 1] - low) * (tokens / size - 1);
+}
+
+}  // namespace lantern
