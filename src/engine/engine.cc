@@ -215,6 +215,7 @@ Result<RequestHandle> Engine::submit(EngineRequest request, OnOutput on_output) 
   std::unique_ptr<RankRouter::Ticket> ticket;
   if (router_ != nullptr) {
     std::vector<uint8_t> full;
+    full.reserve(loops_.size());
     for (const auto& loop : loops_) full.push_back(loop->has_room(request.request.n) ? 0 : 1);
     ticket = router_->choose(request.request, full);
   }
@@ -246,6 +247,7 @@ EngineReport Engine::report() const {
 }
 std::vector<EngineReport> Engine::rank_reports() const {
   std::vector<EngineReport> reports;
+  reports.reserve(loops_.size());
   for (const auto& loop : loops_) reports.push_back(loop->report());
   return reports;
 }

@@ -28,7 +28,9 @@ std::unique_ptr<RankRouter::Ticket> RankRouter::choose(const Request& request, s
   if (!known_.empty()) {
     BlockHash hash = hasher_.root(request.cache_salt);
     const auto prompt = std::span(request.prompt);
-    for (size_t i = 0; i < std::min(prompt.size() / size, kMostBlocks); ++i) {
+    const size_t count = std::min(prompt.size() / size, kMostBlocks);
+    blocks.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
       blocks.push_back(hash = hasher_.extend(hash, prompt.subspan(i * size, size)));
     }
   }

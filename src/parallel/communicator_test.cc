@@ -20,6 +20,7 @@ constexpr milliseconds kLong{60'000};  // no test waits so long unless a rank ha
 void on_ranks(int32_t size, milliseconds timeout, const std::function<void(std::unique_ptr<Communicator>&)>& body) {
   auto ranks = make_thread_communicators(size, timeout);
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (auto& rank : ranks) threads.emplace_back([&] { body(rank); });
   for (std::thread& thread : threads) thread.join();
 }

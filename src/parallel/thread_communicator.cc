@@ -128,6 +128,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int32_t siz
   CHECK(size >= 1, "{} ranks", size);
   const auto group = std::make_shared<ThreadGroup>(size, timeout);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int32_t rank = 0; rank < size; ++rank) ranks.push_back(std::make_unique<ThreadCommunicator>(group, rank));
   return ranks;
 }

@@ -254,6 +254,7 @@ TEST(PublicApi, RanksAnswerAlike) {
                                         .data_parallel_size = 2});
   ASSERT_TRUE(ranks.ok()) << ranks.error().message;
   std::vector<lantern::TokenStream> streams;
+  streams.reserve(4);
   for (int i = 0; i < 4; ++i) {
     lantern::Request salted = request;
     salted.cache_salt = std::to_string(i);  // no prefix draws them to one rank

@@ -115,6 +115,7 @@ std::vector<int32_t> expected_tokens(const std::vector<int32_t>& prompt, int32_t
   TextHash text = empty_text("");
   for (const int32_t token : prompt) text = append(text, token);
   std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
     tokens.push_back(next_token(text, seed, kVocab));
     text = append(text, tokens.back());
@@ -200,6 +201,7 @@ TEST(Ranks, RequestsEndAtDifferentSteps) {
   RankedEngine ranks(4);
   for (const auto& gate : ranks.gates) gate->set_open(false);
   std::vector<TokenStream> streams;
+  streams.reserve(16);
   for (int32_t i = 0; i < 16; ++i) {
     streams.push_back(ranks.engine->submit(request_of({i, 2 * i}, 5 + 11 * i, static_cast<uint64_t>(i))).value());
   }
@@ -239,10 +241,12 @@ TEST(Ranks, ManyThreadsGetTheirOwnTokens) {
   RankedEngine ranks(4);
   std::atomic<int32_t> wrong{0};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int32_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int32_t i = 0; i < 50; ++i) {
         std::vector<int32_t> prompt;
+        prompt.reserve(100);
         for (int32_t p = 0; p < 1 + (i * 7 + t) % 90; ++p) prompt.push_back((p * 3 + i % 5) % kVocab);
         const int32_t length = 1 + (i * 13) % 70;
         Result<TokenStream> stream = ranks.engine->submit(request_of(prompt, length, static_cast<uint64_t>(i)));
@@ -265,6 +269,7 @@ TEST(Ranks, ManyThreadsGetTheirOwnTokens) {
 TEST(Ranks, DrainServesAllAndLeavesTogether) {
   RankedEngine ranks(4);
   std::vector<TokenStream> streams;
+  streams.reserve(40);
   for (int32_t i = 0; i < 40; ++i) {
     streams.push_back(ranks.engine->submit(request_of({i}, 10 + i, static_cast<uint64_t>(i))).value());
   }
@@ -284,6 +289,7 @@ TEST(Ranks, AnEngineThatIsDestroyedLeavesInOneStep) {
     RankedEngine ranks(3);
     for (const auto& gate : ranks.gates) gate->delay_us = 50;
     std::vector<TokenStream> streams;
+    streams.reserve(7);
     for (int32_t r = 0; r < 7; ++r) streams.push_back(ranks.engine->submit(request_of({r, i}, 200)).value());
     std::this_thread::sleep_for(std::chrono::microseconds(i * 100));
     ranks.engine.reset();
@@ -300,6 +306,7 @@ TEST(Ranks, AStormOfCancels) {
   RankedEngine ranks(4);
   std::atomic<int32_t> wrong{0};
   std::vector<std::thread> threads;
+  threads.reserve(3);
   for (uint64_t t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(t);
@@ -332,6 +339,7 @@ TEST(Ranks, ADeviceThatIsLostEndsAll) {
   RankedEngine ranks(4);
   for (const auto& gate : ranks.gates) gate->delay_us = 200;
   std::vector<TokenStream> streams;
+  streams.reserve(12);
   for (int32_t i = 0; i < 12; ++i) streams.push_back(ranks.engine->submit(request_of({i}, 200)).value());
   Output output;
   for (TokenStream& stream : streams) ASSERT_TRUE(stream.next(output));
@@ -357,6 +365,7 @@ TEST(Ranks, ADeviceThatIsLostEndsAll) {
 TEST(Ranks, ARefusedStepIsRunByTheOthersAndByTheDummy) {
   RankedEngine ranks(3);
   std::vector<TokenStream> streams;
+  streams.reserve(9);
   for (int32_t i = 0; i < 9; ++i) streams.push_back(ranks.engine->submit(request_of({i}, 60)).value());
   for (int32_t i = 0; i < 5; ++i) {
     ranks.gates[static_cast<size_t>(i % 3)]->refusals = 1 + i % 2;
@@ -373,6 +382,7 @@ TEST(Ranks, AnEngineWhoseDeviceRefusesForeverCanBeDestroyed) {
   RankedEngine ranks(3);
   ranks.gates[1]->refusals = 1'000'000'000;
   std::vector<TokenStream> streams;
+  streams.reserve(6);
   for (int32_t i = 0; i < 6; ++i) streams.push_back(ranks.engine->submit(request_of({i}, 60)).value());
   std::this_thread::sleep_for(milliseconds(5));
   EXPECT_FALSE(ranks.engine->drain(milliseconds(30)));

@@ -38,6 +38,7 @@ struct RankedModel {
 
   RankedModel(int32_t ranks, const EngineSettings& unchecked) {
     const EngineSettings settings = value_of(EngineSettings::checked(unchecked));
+    devices.reserve(static_cast<size_t>(ranks));
     for (int32_t rank = 0; rank < ranks; ++rank) devices.push_back(make_host_device(1));
     const ModelConfig config = value_of(load_model_config(tiny_model()));
     const std::shared_ptr<const WeightStore> weights = value_of(load_weights(tiny_model(), config, *devices.front()));
@@ -85,8 +86,10 @@ RunOutput read_all(TokenStream& stream) {
 
 std::vector<RunOutput> run_all(Engine& engine, const std::vector<Request>& requests) {
   std::vector<TokenStream> streams;
+  streams.reserve(requests.size());
   for (const Request& request : requests) streams.push_back(submit(engine, request));
   std::vector<RunOutput> outputs;
+  outputs.reserve(requests.size());
   for (TokenStream& stream : streams) outputs.push_back(read_all(stream));
   return outputs;
 }

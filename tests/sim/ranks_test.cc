@@ -101,6 +101,7 @@ std::optional<std::string> run_rank_episodes(uint64_t first_seed, int64_t steps,
     RankSimulation ranks(settings, 1 + static_cast<int32_t>(random() % 4));
     // Some ranks have little to do, or nothing.
     std::vector<double> arrivals;
+    arrivals.reserve(ranks.size());
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       arrivals.push_back(settings.arrivals * static_cast<double>(random() % 3));
     }
