@@ -14,6 +14,7 @@
 #include "attention/cache_layout.h"
 #include "attention/step_view.h"
 #include "base/dtype.h"
+#include "device/row_count.h"
 #include "device/stream.h"
 
 namespace lantern {
@@ -60,6 +61,7 @@ struct AbsorbQueryParams {
   KvUpProjection kv_b;
   DevPtr<float> q_latent;  // [tokens, heads, kv_lora_rank], contiguous
   int64_t tokens = 0;
+  RowCount real_tokens = {};  // of these
 };
 void absorb_query(Stream& stream, const AbsorbQueryParams& params);
 
@@ -89,6 +91,7 @@ struct ProjectValueParams {
   KvUpProjection kv_b;
   DevPtr<float> out;  // [tokens, heads, v_dim], contiguous
   int64_t tokens = 0;
+  RowCount real_tokens = {};  // of these
 };
 void project_value(Stream& stream, const ProjectValueParams& params);
 

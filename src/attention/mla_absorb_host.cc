@@ -40,7 +40,9 @@ void absorb_columns(const AbsorbQueryParams& p, int64_t head, int64_t column, in
   }
 }
 
-void absorb_query_kernel(const AbsorbQueryParams& p, HostContext& context) {
+void absorb_query_kernel(const AbsorbQueryParams& params, HostContext& context) {
+  AbsorbQueryParams p = params;
+  p.tokens = p.real_tokens.of(p.tokens);
   if (p.tokens == 0) return;
   check_kv_b(p.kv_b);
   const int64_t rank = p.kv_b.kv_lora_rank;
@@ -82,7 +84,9 @@ void project_values(const ProjectValueParams& p, int64_t head, int64_t value, in
   }
 }
 
-void project_value_kernel(const ProjectValueParams& p, HostContext& context) {
+void project_value_kernel(const ProjectValueParams& params, HostContext& context) {
+  ProjectValueParams p = params;
+  p.tokens = p.real_tokens.of(p.tokens);
   if (p.tokens == 0) return;
   check_kv_b(p.kv_b);
   const int64_t parts = (p.kv_b.v_dim + kValueRows - 1) / kValueRows;

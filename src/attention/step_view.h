@@ -6,12 +6,14 @@
 #include <cstdint>
 
 #include "device/fixed.h"
+#include "device/row_count.h"
 
 namespace lantern {
 
 struct StepView {
   // Launch shape (the bucket): host values.
   int32_t tokens = 0;         // rows of every per-token tensor; decode tokens first
+  RowCount real_tokens = {};  // of these; padding comes behind, and may also lie between (token_request says so)
   int32_t decode_tokens = 0;  // tokens [0, decode_tokens) belong to decodes, the rest to prefills
   int32_t requests = 0;
   int32_t block_size = 64;

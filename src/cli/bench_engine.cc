@@ -56,8 +56,6 @@ class StepMeter::Metered final : public Executor {
   Metered(std::unique_ptr<Executor> executor, StepMeter& meter) : executor_(std::move(executor)), meter_(meter) {}
 
   Status submit(const StepBatch& batch) override {
-    meter_.num_tokens_ = batch.num_tokens;
-    meter_.distinct_experts_ = 0;
     MeasuredStep step{.num_rows = static_cast<int32_t>(batch.rows.size()),
                       .num_decodes = batch.num_decodes,
                       .num_tokens = batch.num_tokens,
@@ -65,7 +63,6 @@ class StepMeter::Metered final : public Executor {
     const Clock::time_point start = Clock::now();
     RETURN_IF_ERROR(executor_->submit(batch));
     step.seconds = seconds_since(start);
-    step.distinct_experts = meter_.distinct_experts_;
     in_flight_.push_back(step);
     return {};
   }
@@ -76,6 +73,7 @@ class StepMeter::Metered final : public Executor {
     MeasuredStep step = in_flight_.front();
     in_flight_.erase(in_flight_.begin());
     step.seconds += seconds_since(start);
+    step.distinct_experts = results.distinct_experts;
     for (int32_t r = 0; r < step.num_rows; ++r) step.num_outputs += results.num_tokens[static_cast<size_t>(r)];
     const Clock::time_point now = Clock::now();
     step.since_last = std::chrono::duration<double>(now - last_end_).count();
@@ -92,33 +90,17 @@ class StepMeter::Metered final : public Executor {
   Clock::time_point last_end_ = Clock::now();
 };
 
-StepMeter::StepMeter() {
-  observer_.after_router = [this](int32_t, const Activations& activations) {
-    if (config_ == nullptr) return;
-    chosen_.assign(chosen_.size(), false);
-    const auto count = static_cast<int64_t>(num_tokens_) * config_->experts_per_token;
-    const int32_t* ids = DevPtr<const int32_t>(activations.expert_ids).get();
-    for (int64_t i = 0; i < count; ++i) {
-      if (ids[i] < 0) continue;  // padding
-      std::vector<bool>::reference chosen = chosen_[static_cast<size_t>(ids[i])];
-      distinct_experts_ += chosen ? 0 : 1;
-      chosen = true;
-    }
-  };
-}
-
 void StepMeter::attach(EngineOptions& options) {
+  options.count_experts = true;
   options.hooks = {{.wrap = [this](std::unique_ptr<Executor> executor) -> std::unique_ptr<Executor> {
-                      return std::make_unique<Metered>(std::move(executor), *this);
-                    },
-                    .observer = &observer_}};
+    return std::make_unique<Metered>(std::move(executor), *this);
+  }}};
 }
 
 void StepMeter::know(const LoadedEngine& loaded) {
   const KvCache& cache = loaded.model->cache();
   kv_row_bytes_ = cache.latent_row_bytes();
   index_row_bytes_ = cache.index_block_bytes() / cache.block_size();
-  chosen_.resize(static_cast<size_t>(loaded.config->num_routed_experts));
   config_ = loaded.config;
 }
 

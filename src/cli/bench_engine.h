@@ -29,7 +29,7 @@ struct MeasuredStep {
 // Counts for every step what it reads. Made before the engine, and outlives it.
 class StepMeter {
  public:
-  StepMeter();
+  StepMeter() = default;
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
@@ -43,13 +43,9 @@ class StepMeter {
   class Metered;
   int64_t kv_bytes_of(const StepBatch& batch) const;
 
-  StepObserver observer_;
   std::shared_ptr<const ModelConfig> config_;
   int64_t kv_row_bytes_ = 0;     // of one token in one layer's latent cache
   int64_t index_row_bytes_ = 0;  // and in its index cache
-  int32_t num_tokens_ = 0;       // of the step that runs
-  int64_t distinct_experts_ = 0;
-  std::vector<bool> chosen_;  // [experts]
 
   std::mutex mutex_;
   std::vector<MeasuredStep> steps_;

@@ -33,6 +33,7 @@ EngineReport difference(EngineReport after, const EngineReport& before) {
   after.prompt_tokens -= before.prompt_tokens;
   after.prompt_tokens_cached -= before.prompt_tokens_cached;
   after.preemptions -= before.preemptions;
+  after.steps_replayed -= before.steps_replayed;
   for (size_t i = 0; i < EngineReport::kMaxDrafts; ++i) {
     after.drafts_checked[i] -= before.drafts_checked[i];
     after.drafts_accepted[i] -= before.drafts_accepted[i];
@@ -121,6 +122,10 @@ Result<int> run_bench_throughput(const Values& values) {
         .field("dummy_steps", report.dummy_steps)
         .field("preemptions", report.preemptions)
         .field("prompt_tokens_cached", report.prompt_tokens_cached)
+        .field("graphs", std::string(to_string(loaded.graphs.mode)))
+        .field("num_graphs", loaded.graphs.num_graphs)
+        .field("graph_capture_seconds", loaded.graphs.seconds)
+        .field("steps_replayed", report.steps_replayed)
         .field("engine_overhead_us_per_step", overhead_us)
         .field("acceptance", report.acceptance())
         .key("acceptance_by_position")

@@ -31,7 +31,8 @@ std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
   all.push_back({"data-parallel-size"});
   for (std::string_view name :
        {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens",
-        "kv-cache-memory", "enable-prefix-caching", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
+        "kv-cache-memory", "enable-prefix-caching", "mla-form", "graphs", "device", "threads", "kv-cache-dtype",
+        "max-model-len"}) {
     all.push_back({name});
   }
   all.push_back({"seed", "0", "Random seed of the prompts"});
@@ -143,6 +144,8 @@ const std::vector<Command>& commands() {
                        {"max-num-batched-tokens"},
                        {"kv-cache-memory"},
                        {"enable-prefix-caching"},
+                       {"mla-form"},
+                       {"graphs"},
                        {"draft-tokens", std::nullopt, kDraftHelp},
                        {"drafter"},
                        {"max-logprobs"},
@@ -216,9 +219,9 @@ const std::vector<Command>& commands() {
        .settings = {{"model"},
                     {"device"},
                     {"threads"},
-                    {"graphs"},
+                    {"check-graphs"},
                     {"replays"},
-                    {"seed", "1", "Random seed of the steps that --graphs replays"},
+                    {"seed", "1", "Random seed of the steps that --check-graphs replays"},
                     {"json"}},
        .example = "lantern doctor",
        .watches_interrupts = false,

@@ -109,7 +109,7 @@ void check_model(const Values& values, const Device& device, std::vector<Finding
 }  // namespace
 
 Result<int> run_doctor(const Values& values) {
-  if (values.is_on("graphs")) return run_doctor_graphs(values);
+  if (values.is_on("check-graphs")) return run_doctor_graphs(values);
   std::vector<Finding> findings;
   findings.push_back({"version", Verdict::kOk, LANTERN_VERSION});
   findings.push_back({"processor", Verdict::kOk, fmt::format("{} ({})", processor_name(), instruction_sets())});

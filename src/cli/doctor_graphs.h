@@ -1,4 +1,4 @@
-// `lantern doctor --graphs`: whether captured graphs replay on this machine as they should.
+// `lantern doctor --check-graphs`: whether captured graphs replay on this machine as they should.
 #pragma once
 
 #include "base/result.h"

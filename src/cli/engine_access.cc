@@ -16,6 +16,8 @@ EngineOptions engine_options(const Values& values) {
   options.drafter = values.text("drafter");
   if (values.given("kv-cache-memory")) options.kv_cache_bytes = values.integer("kv-cache-memory");
   options.prefix_caching = values.is_on("enable-prefix-caching");
+  if (values.text("mla-form") == "absorbed") options.mla_form = MlaForm::kAbsorbed;
+  options.graphs = values.text("graphs");
   return options;
 }
 

@@ -5,8 +5,13 @@
 namespace lantern {
 
 std::string to_string(const BucketKey& bucket) {
-  return fmt::format("{} bucket of {} tokens, {} requests, query width {}",
-                     bucket.kind == StepKind::kDecode ? "decode" : "mixed", bucket.tokens, bucket.requests,
+  if (bucket.kind == StepKind::kDrafts) {
+    return fmt::format("drafts bucket of {} requests, {} passes", bucket.requests, bucket.query_width);
+  }
+  const char* kind = bucket.kind == StepKind::kDecode ? "decode" : "mixed";
+  if (bucket.kind == StepKind::kDraftFill) kind = "draft fill";
+  if (bucket.kind == StepKind::kDraftClear) kind = "draft clear";
+  return fmt::format("{} bucket of {} tokens, {} requests, query width {}", kind, bucket.tokens, bucket.requests,
                      bucket.query_width);
 }
 

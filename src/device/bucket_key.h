@@ -12,6 +12,10 @@ namespace lantern {
 enum class StepKind : int32_t {
   kDecode,  // decodes only
   kMixed,   // with prefills
+  // Parts behind a step, with a bucket of their own:
+  kDraftFill,   // the drafter's pass over the step's tokens
+  kDraftClear,  // zeros instead of what it would write
+  kDrafts,      // its further passes, query_width of them
 };
 
 struct BucketKey {

@@ -31,10 +31,10 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
                              &EngineReport::num_free_blocks, &EngineReport::num_cached_blocks}) {
     add(counter);
   }
-  for (const auto counter :
-       {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
-        &EngineReport::prompt_tokens_cached, &EngineReport::output_tokens, &EngineReport::tokens_run,
-        &EngineReport::steps, &EngineReport::dummy_steps, &EngineReport::steps_refused}) {
+  for (const auto counter : {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
+                             &EngineReport::prompt_tokens_cached, &EngineReport::output_tokens,
+                             &EngineReport::tokens_run, &EngineReport::steps, &EngineReport::dummy_steps,
+                             &EngineReport::steps_replayed, &EngineReport::steps_refused}) {
     add(counter);
   }
   for (const auto counter :

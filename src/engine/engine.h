@@ -76,6 +76,7 @@ struct EngineReport {
   int64_t tokens_run = 0;
   int64_t steps = 0;            // with rows; on ranks in step each counts its own
   int64_t dummy_steps = 0;      // run for the sake of other ranks, with nothing of its own
+  int64_t steps_replayed = 0;   // from a graph
   int64_t steps_refused = 0;    // by the executor; tried again
   double step_seconds = 0;      // wall time of all steps
   double executor_seconds = 0;  // of these, in the executor

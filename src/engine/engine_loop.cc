@@ -360,6 +360,7 @@ void EngineLoop::publish_report() {
   counts_.output_tokens = state.stats.tokens_out;
   counts_.tokens_run = state.stats.tokens_run;
   counts_.dummy_steps = state.stats.dummy_steps;
+  counts_.steps_replayed = state.stats.steps_replayed;
   static_assert(EngineReport::kMaxDrafts <= EngineStats::kCountedDrafts);
   std::copy_n(state.stats.drafts_checked.begin(), EngineReport::kMaxDrafts, counts_.drafts_checked.begin());
   std::copy_n(state.stats.drafts_accepted.begin(), EngineReport::kMaxDrafts, counts_.drafts_accepted.begin());

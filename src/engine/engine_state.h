@@ -34,6 +34,7 @@ struct EngineStats {
   int64_t tokens_run = 0;
   int64_t dummy_steps = 0;  // run for the sake of other ranks (data_parallel.h)
   int64_t tokens_out = 0;
+  int64_t steps_replayed = 0;  // from a graph
   // By place in a draft, up to kCountedDrafts: drafts that were checked (all before them were right, and no end came
   // first), and those that were right.
   static constexpr int32_t kCountedDrafts = 16;

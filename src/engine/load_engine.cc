@@ -162,6 +162,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   const auto owned = std::make_shared<ModelsOnDevices>();
   ASSIGN_OR_RETURN(owned->devices, make_devices(options));
   Device& device = *owned->devices.front();
+  ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(options.graphs, device.kind()));
   ASSIGN_OR_RETURN(LoadedWeights weights, load_model_weights(options, drafter, device));
   ASSIGN_OR_RETURN(const KvCacheLayouts layouts, parse_kv_cache_dtype(options.kv_cache_dtype, weights.config));
   loaded.weight_bytes = weights.weights->weights().total_bytes();
@@ -184,8 +185,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   std::vector<Engine::Parts> ranks(owned->devices.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     Device& own = *owned->devices[rank];
-    ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                     Model::create(own, weights.config, shared_weights, model_options_for(settings, layouts)));
+    ModelOptions model_options = model_options_for(settings, layouts);
+    model_options.mla_form = options.mla_form;
+    ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::create(own, weights.config, shared_weights, model_options));
     owned->models.push_back(std::move(model));
     // Once for all ranks, which must decide alike.
     if (rank == 0 && options.adaptive_drafts && options.num_draft_tokens > 0) {
@@ -202,7 +204,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     ASSIGN_OR_RETURN(parts.executor, make_model_executor(own, *owned->models.back(), settings,
                                                          {.drafter = drafter,
                                                           .synthetic_acceptance = options.synthetic_acceptance,
-                                                          .observer = hooks.observer}));
+                                                          .count_experts = options.count_experts,
+                                                          .graphs = graphs},
+                                                         &loaded.graphs));
     if (hooks.wrap) parts.executor = hooks.wrap(std::move(parts.executor));
     own.seal();
     parts.settings = settings;
@@ -211,6 +215,10 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     parts.eos_token_ids = weights.config.eos_token_ids;
     parts.hash_key = hash_key;
     parts.keep_alive = owned;
+  }
+  if (loaded.graphs.num_graphs > 0) {
+    log_info("captured {} graphs ({}) in {:.2f} s on each rank; they take {:.1f} MB", loaded.graphs.num_graphs,
+             to_string(loaded.graphs.mode), loaded.graphs.seconds, static_cast<double>(loaded.graphs.bytes) / 1e6);
   }
   Model& first = *owned->models.front();
   loaded.model = std::shared_ptr<Model>(owned, &first);

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/step_graphs.h"
 #include "model/model.h"
 
 namespace lantern {
 
-// For benchmarks: what is put around a rank's executor, and who is told of the layers of its steps.
+// For benchmarks: what is put around a rank's executor.
 struct ExecutorHooks {
   std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap = {};
-  const StepObserver* observer = nullptr;
 };
 
 struct EngineOptions {
@@ -47,6 +47,10 @@ struct EngineOptions {
   bool prefix_caching = true;
   int32_t max_logprobs = 20;  // as EngineSettings has it
 
+  MlaForm mla_form = MlaForm::kAuto;
+  std::string graphs = "auto";  // auto, none, full, verify (graph_mode.h)
+
+  bool count_experts = false;             // ModelExecutorOptions::count_experts
   std::vector<ExecutorHooks> hooks = {};  // by rank; where there are fewer, the rest has none
 };
 
@@ -56,6 +60,7 @@ struct LoadedEngine {
   std::string device;              // description; of the first rank's
   int64_t weight_bytes = 0;        // of the model
   int64_t kv_bytes_per_token = 0;  // in all caches
+  GraphReport graphs;              // of each rank
   std::shared_ptr<Model> model;    // of the first rank; its weights and caches are the engine's
   std::unique_ptr<Engine> engine;
 };

@@ -3,18 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <utility>
 #include <vector>
 
 #include "attention/plan/step_inputs.h"
 #include "attention/plan/step_plan_buffers.h"
 #include "base/check.h"
+#include "engine/launch_shape.h"
 #include "engine/mtp_drafter.h"
 #include "engine/prompt_scorer.h"
 #include "engine/sampler.h"
 #include "engine/slot_state.h"
 #include "engine/step_kernels.h"
 #include "engine/step_upload.h"
+#include "engine/step_verifier.h"
+#include "ops/moe.h"
 
 namespace lantern {
 namespace {
@@ -30,6 +33,7 @@ class ModelExecutor final : public Executor {
   }
 
   Status create();
+  GraphReport graph_report() const;
 
   Status submit(const StepBatch& batch) override;
   bool ready() const override { return num_in_flight_ > 0; }
@@ -38,23 +42,13 @@ class ModelExecutor final : public Executor {
  private:
   static constexpr int32_t kMaxSteps = 2;
 
-  // The launch shape of a step.
-  struct Shape {
-    BucketShape bucket;
-    int32_t decode_tokens = 0;
-    int32_t sample_rows = 0;   // rows of logits
-    int32_t num_sampling = 0;  // rows of the step that sample
-    int32_t draft_passes = 0;
-    bool drafter_runs = true;
-    bool logprobs = false;   // of the samples
-    int32_t num_scored = 0;  // tokens of prompts whose logits are scored
-  };
   // Host memory of a step in flight.
   struct InFlight {
     explicit InFlight(const EngineSettings& settings);
     StepUpload upload;
     std::vector<int32_t> outcome;  // as StepOutcome lies on the device
     int32_t num_rows = 0;
+    bool replayed = false;
     std::vector<int32_t> sample_begin;  // by row: its first row of logits
     Logprobs logprobs;                  // [max_sample_rows], by row of logits
     Logprobs scores;                    // [max_tokens]
@@ -63,12 +57,23 @@ class ModelExecutor final : public Executor {
   };
 
   void start_slot(const SlotInit& init);
-  static void note_logprobs(const StepBatch& batch, const Shape& shape, InFlight& step);
+  static void note_logprobs(const StepBatch& batch, const LaunchShape& shape, InFlight& step);
   static void take_logprobs(const InFlight& step, StepResults& results);
-  static Shape launch_shape(const StepBatch& batch);
+  Status capture_graphs();
+  // Once eagerly and once by replay, from the same state.
+  void run_both_ways(const StepBatch& batch, const LaunchShape& shape);
+  std::vector<NamedMemory> outputs_of_step(const StepBatch& batch, const LaunchShape& shape) const;
+  void poison() const;
+
+  // All launches of a step but those that only the host knows of: slots that begin, and copies.
+  void run(const LaunchShape& shape, int32_t draft_passes);
   // Everything from step inputs to the outcome.
-  void run(const Shape& shape);
-  void sample_rows(const Shape& shape);
+  void run_step(const LaunchShape& shape);
+  // The pass that fills the MTP layer's cache.
+  void fill_drafter(const LaunchShape& shape);
+  void run_layers(const StepView& view);
+  void sample_rows(const LaunchShape& shape);
+  MtpDrafter::Step mtp_step() const;
 
   Device& device_;
   Model& model_;
@@ -83,12 +88,14 @@ class ModelExecutor final : public Executor {
   plan::IntArena arena_;
   std::unique_ptr<Sampler> sampler_;
   PromptScorer scorer_;
-  Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, request_slots_, wanted_drafts_;
+  Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, num_sample_rows_, request_slots_, wanted_drafts_;
   plan::IntArena outcome_arena_;
   Fixed<int32_t> outcome_tokens_, outcome_num_tokens_, outcome_status_;
   StepOutcome outcome_;
-  int64_t num_tokens_at_ = 0, status_at_ = 0, faults_at_ = 0;  // words of the outcome
-  std::unique_ptr<MtpDrafter> mtp_drafter_;                    // null: no drafts, or n-grams
+  Fixed<int32_t> distinct_experts_, seen_experts_;
+  int64_t num_tokens_at_ = 0, status_at_ = 0, faults_at_ = 0, experts_at_ = 0;  // words of the outcome
+  std::unique_ptr<MtpDrafter> mtp_drafter_;                                     // null: no drafts, or n-grams
+  std::unique_ptr<StepGraphs> graphs_;                                          // null: every step runs eagerly
 
   std::vector<InFlight> steps_;  // [kMaxSteps]
   int32_t oldest_ = 0;
@@ -118,13 +125,16 @@ Status ModelExecutor::create() {
     token_ids_ = arena.take(limits.max_tokens);
     sample_token_rows_ = arena.take(rows);
     sample_start_loc_ = arena.take(requests + 1);
+    num_sample_rows_ = arena.take(1);
     request_slots_ = arena.take(requests);
     wanted_drafts_ = arena.take(requests);
+    seen_experts_ = arena.take(options_.count_experts ? model_.config().num_routed_experts : 0);
   }));
   RETURN_IF_ERROR(outcome_arena_.create(device_, "step outcome", [&](plan::IntArena& arena) {
     outcome_.max_query_len = limits.max_query_len;
     const Fixed<int32_t> tokens = arena.take(rows), num_tokens = arena.take(requests), status = arena.take(requests);
     const Fixed<int32_t> faults = arena.take(1);
+    distinct_experts_ = arena.take(1);
     outcome_.tokens = outcome_tokens_ = tokens;
     outcome_.num_tokens = outcome_num_tokens_ = num_tokens;
     outcome_.status = outcome_status_ = status;
@@ -132,6 +142,7 @@ Status ModelExecutor::create() {
     num_tokens_at_ = num_tokens.data() - tokens.data();
     status_at_ = status.data() - tokens.data();
     faults_at_ = faults.data() - tokens.data();
+    experts_at_ = distinct_experts_.data() - tokens.data();
   }));
   SamplerLimits sampling;
   sampling.max_slots = sampling.max_requests = limits.max_requests;
@@ -150,7 +161,26 @@ Status ModelExecutor::create() {
   for (int32_t i = 0; i < kMaxSteps; ++i) {
     steps_.emplace_back(settings_).outcome.resize(static_cast<size_t>(outcome_arena_.all().size()));
   }
+  return options_.graphs == GraphMode::kNone ? Status() : capture_graphs();
+}
+
+// The upload is all zeros yet: it says that there are no rows.
+Status ModelExecutor::capture_graphs() {
+  StepGraphs::Bodies bodies{
+      .step = [this](const LaunchShape& shape) { run_step(shape); }, .fill = nullptr, .drafts = nullptr};
+  if (mtp_drafter_ != nullptr) {
+    bodies.fill = [this](const LaunchShape& shape) { fill_drafter(shape); };
+    bodies.drafts = [this](int32_t rows, int32_t passes) { mtp_drafter_->draft(stream_, mtp_step(), rows, passes); };
+  }
+  ASSIGN_OR_RETURN(graphs_, StepGraphs::capture(stream_, settings_.limits, settings_.max_logprobs >= 0, bodies));
+  if (options_.graphs == GraphMode::kVerify) stream_.set_poison_before_replay(true);
   return {};
+}
+
+GraphReport ModelExecutor::graph_report() const {
+  GraphReport report = graphs_ == nullptr ? GraphReport() : graphs_->report();
+  report.mode = options_.graphs;
+  return report;
 }
 
 Status ModelExecutor::submit(const StepBatch& batch) {
@@ -170,8 +200,15 @@ Status ModelExecutor::submit(const StepBatch& batch) {
     model_.cache().copy_blocks(stream_, upload.sub(header.copies.begin, 2 * int64_t{header.copies.count}),
                                header.copies.count);
   }
-  const Shape shape = launch_shape(batch);
-  run(shape);
+  const LaunchShape shape = launch_shape(batch);
+  step.replayed = graphs_ != nullptr && graphs_->holds(shape);
+  if (!step.replayed) {
+    run(shape, batch.shape.draft_passes);
+  } else if (options_.graphs == GraphMode::kVerify) {
+    run_both_ways(batch, shape);
+  } else {
+    graphs_->replay(stream_, shape, batch.shape.draft_passes);
+  }
   stream_.copy_to_host(step.outcome.data(), outcome_arena_.all().data(), step.outcome.size() * sizeof(int32_t));
   note_logprobs(batch, shape, step);
   if (shape.logprobs) sampler_->copy_logprobs_to_host(stream_, step.logprobs, shape.sample_rows);
@@ -180,7 +217,7 @@ Status ModelExecutor::submit(const StepBatch& batch) {
 }
 
 // Where the log-probabilities of the step's rows will lie.
-void ModelExecutor::note_logprobs(const StepBatch& batch, const Shape& shape, InFlight& step) {
+void ModelExecutor::note_logprobs(const StepBatch& batch, const LaunchShape& shape, InFlight& step) {
   step.has_logprobs = shape.logprobs;
   step.num_scored = shape.num_scored;
   int32_t used = 0;
@@ -217,23 +254,81 @@ void ModelExecutor::start_slot(const SlotInit& init) {
   sampler_->start_slot(stream_, init.slot, start);
 }
 
-ModelExecutor::Shape ModelExecutor::launch_shape(const StepBatch& batch) {
-  const BucketKey& bucket = batch.shape.bucket;
-  int32_t sample_rows = 0;
-  for (const StepRow& row : batch.rows) {
-    if (row.samples) sample_rows += row.prefilling ? 1 : row.query_len;
-  }
-  return {.bucket = {.tokens = bucket.tokens, .requests = bucket.requests, .query_width = bucket.query_width},
-          .decode_tokens = bucket.kind == StepKind::kDecode ? bucket.tokens : batch.num_decode_tokens,
-          .sample_rows = sample_rows,
-          .num_sampling = batch.shape.sampling_rows,
-          .draft_passes = batch.shape.draft_passes,
-          .drafter_runs = batch.shape.drafter_runs,
-          .logprobs = batch.logprobs,
-          .num_scored = batch.num_scored};
+void ModelExecutor::run_both_ways(const StepBatch& batch, const LaunchShape& shape) {
+  stream_.synchronize();
+  const std::vector<NamedMemory> state =
+      memory_of_step(device_, batch, settings_.limits, slots_, *sampler_, model_.cache());
+  const std::vector<NamedMemory> outputs = outputs_of_step(batch, shape);
+  const MemorySnapshot before(device_, state);
+  run(shape, batch.shape.draft_passes);
+  stream_.synchronize();
+  const MemorySnapshot eager_state(device_, state), eager_outputs(device_, outputs);
+  before.restore(device_);
+  poison();
+  graphs_->replay(stream_, shape, batch.shape.draft_passes);
+  stream_.synchronize();
+  std::string difference = MemorySnapshot(device_, outputs).difference(eager_outputs);
+  if (difference.empty()) difference = MemorySnapshot(device_, state).difference(eager_state);
+  CHECK(difference.empty(), "graphs=verify: a replay in the {} is not what the step is when it runs eagerly: {}",
+        to_string(graphs_->bucket_of(shape)), difference);
 }
 
-void ModelExecutor::run(const Shape& shape) {
+// What a step of decodes leaves behind for real rows, beside its state.
+std::vector<NamedMemory> ModelExecutor::outputs_of_step(const StepBatch& batch, const LaunchShape& shape) const {
+  const auto part = [](const char* name, const auto& view) {
+    return NamedMemory{name, view.data(), static_cast<size_t>(view.size()) * sizeof(*view.data())};
+  };
+  const auto rows = static_cast<int64_t>(batch.rows.size());
+  std::vector<NamedMemory> outputs{part("the new tokens", outcome_tokens_.sub(0, rows * outcome_.max_query_len)),
+                                   part("their number", outcome_num_tokens_.sub(0, rows)),
+                                   part("the status of rows", outcome_status_.sub(0, rows)),
+                                   part("the drafts wanted", wanted_drafts_.sub(0, rows))};
+  // The last logits, where there is room for those of all rows at once.
+  if (graphs_->bucket_of(shape).tokens > model_.options().sample_rows) return outputs;
+  const bool drafted = mtp_drafter_ != nullptr && batch.shape.draft_passes > 0;
+  int64_t logits_rows = 0;
+  for (const StepRow& row : batch.rows) {
+    if (row.samples) logits_rows += drafted ? 1 : row.query_len;
+  }
+  outputs.push_back(part("the logits", model_.activations().logits.sub(0, logits_rows * model_.config().vocab_size)));
+  return outputs;
+}
+
+// All that a step makes anew for itself.
+void ModelExecutor::poison() const {
+  inputs_.poison(device_);
+  plan_.poison(device_);
+  arena_.fill(device_, kPlanPoison);
+  outcome_arena_.fill(device_, kPlanPoison);
+  if (mtp_drafter_ != nullptr) mtp_drafter_->poison(device_);
+}
+
+void ModelExecutor::run(const LaunchShape& shape, int32_t draft_passes) {
+  run_step(shape);
+  if (mtp_drafter_ == nullptr) return;
+  fill_drafter(shape);
+  if (shape.drafter_runs) mtp_drafter_->draft(stream_, mtp_step(), shape.draft_rows, draft_passes);
+}
+
+void ModelExecutor::run_layers(const StepView& view) {
+  const DevPtr<const int32_t> token_ids = Fixed<const int32_t>(token_ids_);
+  if (!options_.count_experts) return model_.forward(stream_, view, token_ids);
+  const ModelConfig& config = model_.config();
+  bool first = true;
+  StepObserver observer;
+  observer.after_router = [&](int32_t, const Activations& activations) {
+    count_experts(stream_, {.expert_ids = Fixed<const int32_t>(activations.expert_ids),
+                            .seen = seen_experts_,
+                            .total = distinct_experts_,
+                            .tokens = view.tokens,
+                            .experts = config.num_routed_experts,
+                            .experts_per_token = config.experts_per_token,
+                            .first = std::exchange(first, false)});
+  };
+  model_.forward(stream_, view, token_ids, &observer);
+}
+
+void ModelExecutor::run_step(const LaunchShape& shape) {
   const Fixed<const int32_t> upload(upload_->fixed());
   const int32_t block_size = settings_.limits.block_size;
   build_step_inputs(stream_, {.upload = upload,
@@ -242,11 +337,11 @@ void ModelExecutor::run(const Shape& shape) {
                               .token_ids = token_ids_,
                               .tokens = shape.bucket.tokens,
                               .block_size = block_size});
-  const StepPlanParams plan = plan_.params(inputs_, shape.bucket);
+  const StepPlanParams plan = plan_.params(inputs_, shape.plan());
   plan_step(stream_, plan);
   mask_unwritten(stream_, {.upload = upload, .slot_mapping = plan.groups[0].slot_mapping});
-  const StepView view = plan_.view(inputs_, shape.bucket, shape.decode_tokens);
-  model_.forward(stream_, view, Fixed<const int32_t>(token_ids_), options_.observer);
+  const StepView view = plan_.view(inputs_, shape.plan(), shape.decode_tokens);
+  run_layers(view);
   scorer_.run(stream_, model_, sampler_->slots(), upload, slots_.arrays(), shape.num_scored);
   sample_rows(shape);
   advance_slots(stream_, {.upload = upload,
@@ -254,28 +349,35 @@ void ModelExecutor::run(const Shape& shape) {
                           .plan_counts = plan_.counts(),
                           .outcome = outcome_,
                           .wanted_drafts = wanted_drafts_});
-  if (mtp_drafter_ != nullptr) {
-    mtp_drafter_->run(stream_, {.upload = upload,
-                                .slots = slots_.arrays(),
-                                .inputs = inputs_.writable(0),
-                                .view = view,
-                                .token_ids = Fixed<const int32_t>(token_ids_),
-                                .outcome = outcome_,
-                                .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
-                                .num_sampling = shape.num_sampling,
-                                .draft_passes = shape.draft_passes,
-                                .runs = shape.drafter_runs});
-  } else if (shape.draft_passes > 0) {
+  if (mtp_drafter_ == nullptr && settings_.max_drafts() > 0) {
     sampler_->draft_ngrams(stream_, Fixed<const int32_t>(wanted_drafts_), slots_.drafts(), slots_.num_drafts(),
                            options_.min_ngram, options_.max_ngram);
   }
 }
 
-void ModelExecutor::sample_rows(const Shape& shape) {
+void ModelExecutor::fill_drafter(const LaunchShape& shape) {
+  const StepView view = plan_.view(inputs_, shape.plan(), shape.decode_tokens);
+  mtp_drafter_->fill(stream_, mtp_step(), view, shape.draft_rows, shape.drafter_runs);
+}
+
+MtpDrafter::Step ModelExecutor::mtp_step() const {
+  const Fixed<const int32_t> upload(upload_->fixed());
+  return {.upload = upload,
+          .slots = slots_.arrays(),
+          .inputs = inputs_.writable(0),
+          .block_table = inputs_.block_table(0),
+          .token_ids = Fixed<const int32_t>(token_ids_),
+          .outcome = outcome_,
+          .wanted_drafts = Fixed<const int32_t>(wanted_drafts_),
+          .num_sampling = upload.sub(StepUpload::kNumSamplingWord, 1)};
+}
+
+void ModelExecutor::sample_rows(const LaunchShape& shape) {
   prepare_samples(stream_, {.upload = Fixed<const int32_t>(upload_->fixed()),
                             .token_rows = sample_token_rows_,
                             .sample_start_loc = sample_start_loc_,
                             .request_slots = request_slots_,
+                            .num_rows = num_sample_rows_,
                             .rows = shape.sample_rows});
   sampler_->begin(stream_, {.requests = {.num_requests = inputs_.num_requests(),
                                          .sample_start_loc = Fixed<const int32_t>(sample_start_loc_),
@@ -285,10 +387,11 @@ void ModelExecutor::sample_rows(const Shape& shape) {
                             .num_drafts = Fixed<const int32_t>(slots_.num_drafts()),
                             .rows = shape.sample_rows,
                             .logprobs = shape.logprobs});
+  const RowCount real_rows{.count = Fixed<const int32_t>(num_sample_rows_)};
   const int32_t most = model_.options().sample_rows;
   for (int32_t begin = 0; begin < shape.sample_rows; begin += most) {
     const int32_t rows = std::min(most, shape.sample_rows - begin);
-    model_.logits(stream_, Fixed<const int32_t>(sample_token_rows_.sub(begin, rows)), rows);
+    model_.logits(stream_, Fixed<const int32_t>(sample_token_rows_.sub(begin, rows)), rows, real_rows.from(begin));
     sampler_->sample(stream_, Fixed<const float>(model_.activations().logits), begin, rows);
   }
   sampler_->verify(stream_, outcome_tokens_, outcome_num_tokens_, outcome_status_, options_.synthetic_acceptance);
@@ -308,6 +411,8 @@ Status ModelExecutor::wait(StepResults& results) {
   std::ranges::transform(outcome.subspan(static_cast<size_t>(status_at_), rows), results.status.begin(),
                          [](int32_t status) { return static_cast<RowStatus>(status); });
   take_logprobs(step, results);
+  results.replayed = step.replayed;
+  results.distinct_experts = options_.count_experts ? outcome[static_cast<size_t>(experts_at_)] : 0;
   oldest_ = (oldest_ + 1) % kMaxSteps;
   --num_in_flight_;
   return {};
@@ -331,7 +436,7 @@ ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayo
 }
 
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
-                                                      const ModelExecutorOptions& options) {
+                                                      const ModelExecutorOptions& options, GraphReport* graphs) {
   const StepLimits& own = model.options().limits;
   const StepLimits& limits = settings.limits;
   if (own.max_tokens < limits.max_tokens || own.max_requests < limits.max_requests ||
@@ -356,6 +461,7 @@ Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& mod
   }
   auto executor = std::make_unique<ModelExecutor>(device, model, settings, options);
   RETURN_IF_ERROR(executor->create());
+  if (graphs != nullptr) *graphs = executor->graph_report();
   return std::unique_ptr<Executor>(std::move(executor));
 }
 

@@ -12,6 +12,7 @@
 
 #include "engine/engine_settings.h"
 #include "engine/executor.h"
+#include "engine/step_graphs.h"
 #include "model/model.h"
 
 namespace lantern {
@@ -33,8 +34,9 @@ struct ModelExecutorOptions {
   // sampled is replaced by it: for benchmarks on random weights, whose drafts are never right. Log-probabilities then
   // are those of what was to be sampled.
   double synthetic_acceptance = -1;
-  // Told of every step's layers, those of the MTP layer left out; outlives the executor. For benchmarks.
-  const StepObserver* observer = nullptr;
+  // Fill in StepResults::distinct_experts, those of the MTP layer left out. For benchmarks.
+  bool count_experts = false;
+  GraphMode graphs = GraphMode::kNone;
 };
 
 // Limits, and rows of logits at once, of a model that make_model_executor() accepts for these (checked) settings.
@@ -44,7 +46,9 @@ ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayo
 // settings are checked ones, and the model was made with their limits.
 // Errors: out_of_memory with numbers; invalid_argument for limits other than the model's, a chance above 1, and n-grams
 // of less than 1 token; unsupported for drafts by Drafter::kMtp without an MTP layer.
+// `graphs`, where it is given, is told what was captured.
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
-                                                      const ModelExecutorOptions& options = {});
+                                                      const ModelExecutorOptions& options = {},
+                                                      GraphReport* graphs = nullptr);
 
 }  // namespace lantern

@@ -21,12 +21,12 @@ Status MtpDrafter::create_buffers(Device& device, const StepLimits& limits) {
   RETURN_IF_ERROR(arena_.create(device, "rows of drafts", [&](plan::IntArena& arena) {
     draft_rows_ = arena.take(requests);
     drafts_ = arena.take(requests);
-    row_numbers_ = arena.take(requests);
     token_request_ = arena.take(limits.max_tokens);
     token_context_len_ = arena.take(limits.max_tokens);
     slot_mapping_ = arena.take(limits.max_tokens);
     next_token_ids_ = arena.take(limits.max_tokens);
   }));
+  ASSIGN_OR_RETURN(row_numbers_, PersistentBuffer<int32_t>::create(device, "numbers of draft rows", requests));
   ASSIGN_OR_RETURN(greedy_, PersistentBuffer<SamplingSettings>::create(device, "greedy settings", logits_rows));
   ASSIGN_OR_RETURN(first_position_, PersistentBuffer<int64_t>::create(device, "positions of drafts", logits_rows));
   ASSIGN_OR_RETURN(hidden_, PersistentBuffer<float>::create(device, "hidden states of drafts",
@@ -38,7 +38,7 @@ Status MtpDrafter::create_buffers(Device& device, const StepLimits& limits) {
   device.copy_to_device(greedy_->fixed().data(), greedy.data(), greedy.size() * sizeof(SamplingSettings));
   std::vector<int32_t> numbers(static_cast<size_t>(requests));
   std::iota(numbers.begin(), numbers.end(), 0);
-  device.copy_to_device(row_numbers_.data(), numbers.data(), numbers.size() * sizeof(int32_t));
+  device.copy_to_device(row_numbers_->fixed().data(), numbers.data(), numbers.size() * sizeof(int32_t));
   return {};
 }
 
@@ -49,71 +49,82 @@ MtpInputs MtpDrafter::mtp_inputs() const {
           .next_token_ids = next_token_ids_};
 }
 
-void MtpDrafter::run(Stream& stream, const Step& step) {
-  const MtpInputs mtp = mtp_inputs();
-  prepare_mtp(stream, {.upload = step.upload,
-                       .slots = step.slots,
-                       .inputs = step.inputs,
-                       .token_ids = step.token_ids,
-                       .token_request = step.view.token_request,
-                       .token_context_len = step.view.token_context_len,
-                       .outcome = step.outcome,
-                       .mtp = mtp,
-                       .draft_rows = draft_rows_,
-                       .tokens = step.view.tokens,
-                       .num_sampling = step.num_sampling,
-                       .block_size = block_size_});
-  StepView view = step.view;
+StepView MtpDrafter::view_of(const StepView& step) const {
+  StepView view = step;
   view.key_offset = 1;
   view.token_request = Fixed<const int32_t>(token_request_);
   view.token_context_len = Fixed<const int32_t>(token_context_len_);
   view.slot_mapping = Fixed<const int32_t>(slot_mapping_);
-  if (!step.runs) {
-    model_.mtp_clear(stream, view);
-    return;
-  }
-  const DevPtr<const int32_t> next_tokens = Fixed<const int32_t>(next_token_ids_);
-  model_.mtp_forward(stream, view, next_tokens, Fixed<const float>(model_.activations().hidden));
-  if (step.num_sampling == 0) return;
+  return view;
+}
 
-  // From here on one token for each sampling row.
-  view.tokens = view.decode_tokens = step.num_sampling;
-  for (int32_t pass = 1; pass <= step.draft_passes; ++pass) {
-    sample_drafts(stream, pass == 1 ? draft_rows_ : row_numbers_, step.num_sampling);
+void MtpDrafter::fill(Stream& stream, const Step& step, const StepView& view, int32_t rows, bool runs) {
+  prepare_mtp(stream, {.upload = step.upload,
+                       .slots = step.slots,
+                       .inputs = step.inputs,
+                       .token_ids = step.token_ids,
+                       .token_request = view.token_request,
+                       .token_context_len = view.token_context_len,
+                       .outcome = step.outcome,
+                       .mtp = mtp_inputs(),
+                       .draft_rows = draft_rows_,
+                       .tokens = view.tokens,
+                       .num_sampling = rows,
+                       .block_size = block_size_});
+  if (!runs) return model_.mtp_clear(stream, view_of(view));
+  model_.mtp_forward(stream, view_of(view), Fixed<const int32_t>(next_token_ids_),
+                     Fixed<const float>(model_.activations().hidden));
+}
+
+void MtpDrafter::draft(Stream& stream, const Step& step, int32_t rows, int32_t passes) {
+  if (rows == 0) return;
+  const RowCount real_rows{.count = step.num_sampling};
+  // One token for each sampling row; which request is whose is in token_request_.
+  StepView view = view_of({});
+  view.tokens = view.decode_tokens = rows;
+  view.real_tokens = real_rows;
+  view.requests = model_.options().limits.max_requests;
+  view.block_size = block_size_;
+  view.block_table_stride = step.inputs.block_table_stride;
+  view.block_table = step.block_table;
+  for (int32_t pass = 1; pass <= passes; ++pass) {
+    sample_drafts(stream, pass == 1 ? draft_rows_ : row_numbers_->fixed(), rows, real_rows);
     advance_drafts(stream, {.upload = step.upload,
                             .slots = step.slots,
                             .inputs = step.inputs,
                             .wanted_drafts = step.wanted_drafts,
                             .drafts = Fixed<const int32_t>(drafts_),
-                            .mtp = mtp,
-                            .num_sampling = step.num_sampling,
+                            .mtp = mtp_inputs(),
+                            .num_sampling = rows,
                             .pass = pass,
                             .block_size = block_size_});
-    if (pass == step.draft_passes) break;
+    if (pass == passes) break;
     DevPtr<const float> hidden = model_.mtp_hidden();
     if (pass == 1) {
       gather_rows(stream, {.x = hidden,
                            .x_stride = model_.config().hidden_size,
                            .rows = Fixed<const int32_t>(draft_rows_),
                            .y = hidden_->fixed(),
-                           .count = step.num_sampling,
+                           .count = rows,
                            .cols = model_.config().hidden_size});
       hidden = Fixed<const float>(hidden_->fixed());
     }
-    model_.mtp_forward(stream, view, next_tokens, hidden);
+    model_.mtp_forward(stream, view, Fixed<const int32_t>(next_token_ids_), hidden);
   }
 }
 
-void MtpDrafter::sample_drafts(Stream& stream, const Fixed<const int32_t>& all_rows, int32_t num_sampling) {
+void MtpDrafter::sample_drafts(Stream& stream, const Fixed<const int32_t>& all_rows, int32_t rows,
+                               const RowCount& real_rows) {
   const int32_t most = model_.options().sample_rows;
-  for (int32_t begin = 0; begin < num_sampling; begin += most) {
-    const int32_t rows = std::min(most, num_sampling - begin);
-    model_.mtp_logits(stream, all_rows.sub(begin, rows), rows);
+  for (int32_t begin = 0; begin < rows; begin += most) {
+    const int32_t count = std::min(most, rows - begin);
+    model_.mtp_logits(stream, all_rows.sub(begin, count), count, real_rows.from(begin));
     sample(stream, {.logits = Fixed<const float>(model_.activations().logits),
                     .settings = Fixed<const SamplingSettings>(greedy_->fixed()),
                     .output_positions = Fixed<const int64_t>(first_position_->fixed()),
-                    .tokens = drafts_.sub(begin, rows),
-                    .rows = rows,
+                    .row_slots = Fixed<const int32_t>(draft_rows_.sub(begin, count)),  // -1: padding
+                    .tokens = drafts_.sub(begin, count),
+                    .rows = count,
                     .vocab = model_.config().vocab_size,
                     .scratch = scratch_->fixed(),
                     .scratch_bytes = scratch_->capacity()});

@@ -93,6 +93,11 @@ class Sampler {
   Fixed<const float> top_logprobs() const { return top_logprobs_->fixed(); }
   // The first `rows` rows of all four; `to` has them when the stream is through. Precondition: `to` has room.
   void copy_logprobs_to_host(Stream& stream, Logprobs& to, int32_t rows) const;
+  // Tokens of each slot's text, [max_slots], and the text itself, [max_model_len]: what verify() changes of a slot.
+  Fixed<int32_t> history_len() const { return history_len_->fixed(); }
+  Fixed<int32_t> history(int32_t slot) const {
+    return history_->fixed().sub(int64_t{slot} * limits_.max_model_len, limits_.max_model_len);
+  }
   // For prompt_targets(); without drafts.
   SamplerSlots slots() const;
 

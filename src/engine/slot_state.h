@@ -28,6 +28,7 @@ class SlotState {
   // Sized by the limits alone. Errors: out_of_memory with numbers.
   Status create(Device& device, const StepLimits& limits);
   const SlotArrays& arrays() const { return arrays_; }
+  Fixed<int32_t> all() const { return arena_.all(); }               // every array
   const Fixed<int32_t>& drafts() const { return drafts_; }          // [S, max_drafts]
   const Fixed<int32_t>& num_drafts() const { return num_drafts_; }  // [S]
 

@@ -139,6 +139,8 @@ struct StepResults {
   std::vector<int32_t> tokens;      // [max_requests][max_query_len]
   std::vector<int32_t> num_tokens;  // [max_requests]: of a sampling row 1 to query_len, the last one new; else 0
   std::vector<RowStatus> status;    // [max_requests]: a sequence whose row is not kOk fails, the others do not
+  bool replayed = false;            // from a graph
+  int32_t distinct_experts = 0;     // that the step's tokens chose, added over its layers; 0 where nobody counts them
   // Of max_logprobs each, and without room where that is -1. What nobody asked for may be anything.
   Logprobs logprobs;         // [max_requests, max_query_len]: of `tokens`
   Logprobs prompt_logprobs;  // [max_tokens]: of the tokens behind those that are scored, in the order of the rows

@@ -48,6 +48,7 @@ struct PrepareSamplesParams {
   DevPtr<int32_t> token_rows;        // [rows]: the token of the step; -1: padding
   DevPtr<int32_t> sample_start_loc;  // [requests + 1], and
   DevPtr<int32_t> request_slots;     // [requests]: as SampleRequests has them
+  DevPtr<int32_t> num_rows;          // [1]: rows that are no padding
   int32_t rows = 0;                  // of the bucket
 };
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params);

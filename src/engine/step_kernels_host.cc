@@ -104,6 +104,7 @@ void prepare_samples_kernel(const PrepareSamplesParams& p, HostContext&) {
     for (int32_t j = 0; j < count; ++j) p.token_rows[used++] = first_token + j;
   }
   p.sample_start_loc[header.rows.count] = used;
+  p.num_rows[0] = used;
   std::fill(p.token_rows.get() + used, p.token_rows.get() + p.rows, -1);
 }
 

@@ -166,15 +166,17 @@ TEST(StepKernels, LogitsAreThoseOfDecodesAndOfPromptsThatEnd) {
   step.add_decode(0, 1);
   step.add_prefill(2, {5, 6}, 7);
   step.add_prefill(3, {8, 9, 10}, -1);
-  std::vector<int32_t> token_rows(7, 77), start_loc(6, 77), slots(5, 77);
+  std::vector<int32_t> token_rows(7, 77), start_loc(6, 77), slots(5, 77), num_rows(2, 77);
   prepare_samples(step.stream, {.upload = step.sent(),
                                 .token_rows = fixed(token_rows),
                                 .sample_start_loc = fixed(start_loc),
                                 .request_slots = fixed(slots),
+                                .num_rows = fixed(num_rows),
                                 .rows = 6});
   EXPECT_EQ(token_rows, (std::vector<int32_t>{0, 1, 2, 3, 8, -1, 77}));
   EXPECT_EQ(start_loc, (std::vector<int32_t>{0, 3, 4, 4, 5, 77}));
   EXPECT_EQ(slots, (std::vector<int32_t>{1, 0, 2, 3, 77}));
+  EXPECT_EQ(num_rows, (std::vector<int32_t>{5, 77}));
 }
 
 TEST(StepKernels, SlotsMoveOnByWhatWasAccepted) {

@@ -168,6 +168,7 @@ Status StepTransaction::complete(Executor& executor) {
 
 void StepTransaction::commit(EngineState& state) {
   CHECK(stage_ == StepStage::kCompleted, "the step is not complete");
+  state.stats.steps_replayed += results_.replayed ? 1 : 0;
   replaced_.clear();
   scores_before_ = 0;
   for (int32_t r = 0; r < static_cast<int32_t>(schedule_.rows.size()); ++r) commit_row(state, r);

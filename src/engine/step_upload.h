@@ -2,6 +2,7 @@
 // find everything through the header, so that no launch depends on how many records there are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -71,6 +72,9 @@ class UploadView {
 
 class StepUpload {
  public:
+  // The word that says how many rows sample.
+  static constexpr int64_t kNumSamplingWord = offsetof(UploadHeader, sampling_rows) / sizeof(int32_t);
+
   explicit StepUpload(const EngineSettings& settings);
   // Words that the largest step takes.
   static int64_t capacity(const EngineSettings& settings);

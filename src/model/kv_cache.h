@@ -36,6 +36,7 @@ class KvCache {
   const KvCacheLayouts& layouts() const { return layouts_; }
   int32_t block_size() const { return block_size_; }
   int32_t num_blocks() const { return num_blocks_; }
+  int32_t num_layers() const { return static_cast<int32_t>(latent_.size()); }  // the MTP layer's included
 
   LatentCacheView latent(int32_t layer) const;
   DevPtr<std::byte> latent_data(int32_t layer) const { return latent_[static_cast<size_t>(layer)]->fixed(); }

@@ -66,6 +66,7 @@ void LayerRun::project(const QuantizedMatrix& weight, DevPtr<const float> x, Dev
   p.y = y;
   p.y_stride = weight.rows;
   p.rows = step_.tokens;
+  p.real_rows = step_.real_tokens;
   p.weight = weight;
   p.input = input;
   p.scratch = a_.scratch;
@@ -273,7 +274,8 @@ void LayerRun::absorbed_attention(int32_t id, const AttentionWeights& w, int32_t
                          .q_head_stride = config_.qk_head_dim(),
                          .kv_b = kv_b,
                          .q_latent = a_.q_latent,
-                         .tokens = tokens});
+                         .tokens = tokens,
+                         .real_tokens = step_.real_tokens});
   MlaDecodeParams p;
   p.step = step_.slice(0, tokens);
   p.q_latent = a_.q_latent;
@@ -288,7 +290,11 @@ void LayerRun::absorbed_attention(int32_t id, const AttentionWeights& w, int32_t
   p.scratch = a_.scratch;
   p.scratch_bytes = a_.scratch.size();
   mla_decode(stream_, p);
-  project_value(stream_, {.out_latent = a_.out_latent, .kv_b = kv_b, .out = a_.attention, .tokens = tokens});
+  project_value(stream_, {.out_latent = a_.out_latent,
+                          .kv_b = kv_b,
+                          .out = a_.attention,
+                          .tokens = tokens,
+                          .real_tokens = step_.real_tokens});
 }
 
 void LayerRun::expanded_attention(int32_t id, const AttentionWeights& w, int32_t first) const {
@@ -320,6 +326,7 @@ void LayerRun::feed_forward(int32_t id, const LayerWeights& w) const {
     mlp(stream_, {.x = a_.normed,
                   .y = a_.delta,
                   .tokens = tokens,
+                  .real_tokens = step_.real_tokens,
                   .weights = w.dense,
                   .accumulate = false,
                   .scratch = a_.scratch,
@@ -331,6 +338,7 @@ void LayerRun::feed_forward(int32_t id, const LayerWeights& w) const {
   project(w.router, a_.normed, a_.router_logits, LinearInput::kExact);
   router(stream_, {.logits = a_.router_logits,
                    .bias = w.router_bias,
+                   .token_request = step_.token_request,
                    .expert_ids = a_.expert_ids,
                    .expert_weights = a_.expert_weights,
                    .tokens = tokens,

@@ -68,8 +68,8 @@ void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> 
                         .eps = config_.rms_norm_eps});
 }
 
-void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
-  run_head(stream, weights().lm_head, rows, count);
+void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows) const {
+  run_head(stream, weights().lm_head, rows, count, real_rows);
 }
 
 void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
@@ -120,15 +120,16 @@ void Model::mtp_clear(Stream& stream, const StepView& step) const {
   LayerRun(stream, config_, options_, *cache_, activations_, step, nullptr).clear_entries(config_.num_layers);
 }
 
-void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
-  run_head(stream, weights().mtp.front().head, rows, count);
+void Model::mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows) const {
+  run_head(stream, weights().mtp.front().head, rows, count, real_rows);
 }
 
 DevPtr<const float> Model::mtp_hidden() const {
   return Fixed<const float>(config_.mtp_chains_normed ? activations_.hidden : activations_.residual);
 }
 
-void Model::run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count) const {
+void Model::run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count,
+                     const RowCount& real_rows) const {
   CHECK(count <= options_.sample_rows, "{} rows of logits were asked for, but buffers hold {}", count,
         options_.sample_rows);
   const Activations& a = activations_;
@@ -144,6 +145,7 @@ void Model::run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const i
   p.y = a.logits;
   p.y_stride = head.rows;
   p.rows = count;
+  p.real_rows = real_rows;
   p.weight = head;
   p.scratch = a.scratch;
   p.scratch_bytes = a.scratch.size();

@@ -55,7 +55,7 @@ class Model {
                const StepObserver* observer = nullptr) const;
 
   // logits[r, :] = lm_head hidden[rows[r], :] for `count` <= sample_rows rows, into activations().logits.
-  void logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
+  void logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows = {}) const;
 
   bool has_mtp() const { return !weights().mtp.empty(); }
   // One multi-token-prediction pass: for each token the hidden state at position i (`hidden` [step.tokens,
@@ -68,7 +68,7 @@ class Model {
   // Instead of mtp_forward() over the same step: zeros where it would have written its entries. A later pass that sees
   // them drafts worse, and nothing else comes of it.
   void mtp_clear(Stream& stream, const StepView& step) const;
-  void mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
+  void mtp_logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows = {}) const;
   // [tokens, hidden_size] of the last mtp_forward(): what it is fed with when it is applied again, the layer's output
   // before or after its head's norm as the family has it (ModelConfig::mtp_chains_normed).
   DevPtr<const float> mtp_hidden() const;
@@ -79,7 +79,8 @@ class Model {
 
   // cos and sin of the step's positions; every layer reads them.
   void fill_rope_table(Stream& stream, const StepView& step) const;
-  void run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count) const;
+  void run_head(Stream& stream, const QuantizedMatrix& head, DevPtr<const int32_t> rows, int32_t count,
+                const RowCount& real_rows) const;
 
   Device& device_;
   ModelConfig config_;

@@ -143,7 +143,11 @@ struct Batch {
   }
 };
 
-void linear_kernel(const LinearParams& params, HostContext& context) { linear_host({&params, 1}, context); }
+void linear_kernel(const LinearParams& params, HostContext& context) {
+  LinearParams task = params;
+  task.rows = params.real_rows.of(params.rows);
+  linear_host({&task, 1}, context);
+}
 
 }  // namespace
 

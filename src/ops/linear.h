@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "device/fixed.h"
+#include "device/row_count.h"
 #include "device/stream.h"
 #include "ops/quantized_matrix.h"
 
@@ -31,6 +32,7 @@ struct LinearParams {
   DevPtr<float> y;               // [rows, weight.rows], row r at y + r * y_stride
   int64_t y_stride = 0;          // elements
   int64_t rows = 0;              // 0 is allowed: nothing is done
+  RowCount real_rows = {};       // of these
   QuantizedMatrix weight;
   LinearInput input = LinearInput::kRounded;
   bool accumulate = false;    // y += instead of y =

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/fixed.h"
+#include "device/row_count.h"
 #include "device/stream.h"
 #include "ops/linear.h"
 #include "ops/quantized_matrix.h"
@@ -21,10 +22,11 @@ enum class RouterGroupScore : uint8_t { kMax, kTop2Sum };  // V2: max; V3: sum o
 // that the ids are valid whatever the logits are; the NaN itself stays in the weights where its expert is chosen.
 inline constexpr int32_t kMaxRouterExperts = 1024;
 struct RouterParams {
-  DevPtr<const float> logits{};    // [tokens, experts]
-  DevPtr<const float> bias{};      // optional [experts]: e_score_correction_bias
-  DevPtr<int32_t> expert_ids{};    // [tokens, experts_per_token]
-  DevPtr<float> expert_weights{};  // [tokens, experts_per_token]
+  DevPtr<const float> logits{};           // [tokens, experts]
+  DevPtr<const float> bias{};             // optional [experts]: e_score_correction_bias
+  DevPtr<const int32_t> token_request{};  // optional [tokens]: a token with -1 is padding, and gets ids -1, weights 0
+  DevPtr<int32_t> expert_ids{};           // [tokens, experts_per_token]
+  DevPtr<float> expert_weights{};         // [tokens, experts_per_token]
   int64_t tokens = 0;
   int32_t experts = 0;  // at most kMaxRouterExperts
   int32_t experts_per_token = 0;
@@ -36,6 +38,18 @@ struct RouterParams {
   float scale = 1.0f;
 };
 void router(Stream& stream, const RouterParams& params);
+
+// total[0] = how many different experts the tokens chose, added to what it was unless `first`: what a layer reads.
+struct CountExpertsParams {
+  DevPtr<const int32_t> expert_ids{};  // [tokens, experts_per_token]; -1: none
+  DevPtr<int32_t> seen{};              // [experts]: scratch
+  DevPtr<int32_t> total{};             // [1]
+  int64_t tokens = 0;
+  int32_t experts = 0;
+  int32_t experts_per_token = 0;
+  bool first = false;
+};
+void count_experts(Stream& stream, const CountExpertsParams& params);
 
 // One expert (or dense MLP): down(silu(gate x) * (up x)).
 struct ExpertWeights {
@@ -49,6 +63,7 @@ struct MlpParams {
   DevPtr<const float> x{};  // [tokens, hidden], contiguous
   DevPtr<float> y{};        // [tokens, hidden], contiguous
   int64_t tokens = 0;
+  RowCount real_tokens{};  // of these
   ExpertWeights weights{};
   bool accumulate = false;
   DevPtr<std::byte> scratch{};  // mlp_scratch_bytes()

@@ -65,8 +65,9 @@ void mlp_kernel(const MlpParams& p, HostContext& context) {
   const int64_t hidden = p.weights.gate.cols;
   const int64_t intermediate = p.weights.gate.rows;
   const MlpScratch scratch(p.scratch.get(), p.tokens, hidden, intermediate);
-  for (int64_t begin = 0; begin < p.tokens; begin += kTokensPerPass) {
-    const int64_t tokens = std::min(kTokensPerPass, p.tokens - begin);
+  const int64_t real = p.real_tokens.of(p.tokens);
+  for (int64_t begin = 0; begin < real; begin += kTokensPerPass) {
+    const int64_t tokens = std::min(kTokensPerPass, real - begin);
     LinearParams in;
     in.x = borrow_fixed(p.x.get() + begin * hidden, tokens * hidden);
     in.x_stride = hidden;

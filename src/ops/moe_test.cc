@@ -100,6 +100,15 @@ TEST(Mlp, EqualsTheFormulaAndAccumulates) {
       params.accumulate = true;
       mlp(ops.stream, params);
       for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], double{before[i]} + double{first[i]}, 1e-6);
+      // Padding is left as it is, and changes no bit of the others.
+      const std::vector<int32_t> real{static_cast<int32_t>(tokens - 1)};
+      y = before;
+      params.accumulate = false;
+      params.real_tokens.count = fixed(real);
+      mlp(ops.stream, params);
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_EQ(y[i], static_cast<int64_t>(i) < (tokens - 1) * hidden ? first[i] : before[i]) << i;
+      }
     }
   }
 }

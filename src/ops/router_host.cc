@@ -63,6 +63,11 @@ void route_token(const RouterParams& p, int64_t t) {
   const float* logits = p.logits.get() + t * p.experts;
   int32_t* ids = p.expert_ids.get() + t * p.experts_per_token;
   float* weights = p.expert_weights.get() + t * p.experts_per_token;
+  if (p.token_request && p.token_request[t] < 0) {
+    std::fill_n(ids, p.experts_per_token, -1);
+    std::fill_n(weights, p.experts_per_token, 0.0f);
+    return;
+  }
 
   Scores scores;
   if (p.scoring == RouterScoring::kSoftmax) {
@@ -110,7 +115,23 @@ void router_kernel(const RouterParams& p, HostContext& context) {
   });
 }
 
+void count_experts_kernel(const CountExpertsParams& p, HostContext&) {
+  std::fill_n(p.seen.get(), p.experts, 0);
+  int32_t count = p.first ? 0 : p.total[0];
+  for (int64_t i = 0; i < p.tokens * p.experts_per_token; ++i) {
+    const int32_t id = p.expert_ids[i];
+    if (id < 0) continue;
+    count += p.seen[id] == 0 ? 1 : 0;
+    p.seen[id] = 1;
+  }
+  p.total[0] = count;
+}
+
 }  // namespace
+
+void count_experts(Stream& stream, const CountExpertsParams& params) {
+  stream.launch("count_experts", &count_experts_kernel, params);
+}
 
 void router(Stream& stream, const RouterParams& params) {
   const RouterParams& p = params;

@@ -218,5 +218,35 @@ TEST(RouterDeathTest, ImpossibleSettingsAreBrokenInvariants) {
   EXPECT_DEATH(route({.experts = 8, .experts_per_token = 2, .groups = 8}, logits, {}), "two best");
 }
 
+TEST(Router, PaddingChoosesNothing) {
+  const RouterParams params{.experts = 16, .experts_per_token = 4, .groups = 4, .topk_groups = 2};
+  const Choice all = route(params, kLogits, kBias);
+  RouterParams padded = params;
+  const std::vector<int32_t> token_request{3, -1, 0, -1};
+  padded.token_request = fixed(token_request);
+  const Choice some = route(padded, kLogits, kBias);
+  for (size_t i = 0; i < all.ids.size(); ++i) {
+    const bool real = token_request[i / 4] >= 0;
+    EXPECT_EQ(some.ids[i], real ? all.ids[i] : -1) << i;
+    EXPECT_EQ(some.weights[i], real ? all.weights[i] : 0.0f) << i;
+  }
+}
+
+TEST(CountExperts, CountsEachOnceAndAddsUpOverLayers) {
+  HostOps ops;
+  const std::vector<int32_t> layers[] = {{0, 3, 3, 5, -1, -1}, {7, 7, 7, 7, 7, 0}};
+  std::vector<int32_t> seen(8, 9), total{77};
+  for (const auto& ids : layers) {
+    count_experts(ops.stream, {.expert_ids = fixed(ids),
+                               .seen = fixed(seen),
+                               .total = fixed(total),
+                               .tokens = 3,
+                               .experts = 8,
+                               .experts_per_token = 2,
+                               .first = &ids == &layers[0]});
+  }
+  EXPECT_EQ(total[0], 3 + 2);
+}
+
 }  // namespace
 }  // namespace lantern

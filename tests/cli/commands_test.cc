@@ -242,7 +242,7 @@ TEST(DoctorTest, FindsTheModelInOrder) {
 
 TEST(DoctorTest, ReplaysPlanGraphs) {
   const boost::json::object json =
-      object_of(run_lantern({"doctor", "--graphs", "--device", "cpu", "--replays", "300", "--json"}));
+      object_of(run_lantern({"doctor", "--check-graphs", "--device", "cpu", "--replays", "300", "--json"}));
   EXPECT_TRUE(json.at("ok").get_bool());
   EXPECT_EQ(json.at("device").get_string(), "cpu (1 threads)");
   EXPECT_EQ(json.at("buckets").to_number<int>(), 19);
@@ -251,7 +251,7 @@ TEST(DoctorTest, ReplaysPlanGraphs) {
   EXPECT_GT(json.at("graph_bytes").to_number<int>(), 19 * 1000);
   EXPECT_GT(json.at("seconds").to_number<double>(), json.at("capture_seconds").to_number<double>());
   EXPECT_TRUE(json.at("first_mismatch").is_null());
-  const Outcome text = run_lantern({"doctor", "--graphs", "--device", "cpu", "--replays", "10"});
+  const Outcome text = run_lantern({"doctor", "--check-graphs", "--device", "cpu", "--replays", "10"});
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_NE(text.out.find("mismatches 0"), std::string::npos) << text.out;
 }

@@ -49,7 +49,8 @@ std::unique_ptr<EngineRun> EngineRun::create(const RunOptions& options) {
       model_options_for(settings, value_of(parse_kv_cache_dtype(options.kv_cache_dtype, config)));
   model_options.mla_form = options.mla_form;
   run->model_ = value_of(Model::create(*run->device_, std::move(config), std::move(weights), model_options));
-  run->executor_ = value_of(make_model_executor(*run->device_, *run->model_, settings, options.executor));
+  run->executor_ =
+      value_of(make_model_executor(*run->device_, *run->model_, settings, options.executor, &run->graphs_));
   run->device_->seal();
   run->core_ = std::make_unique<EngineCore>(settings, HashKey{}, *run->executor_, run.get());
   return run;

@@ -65,7 +65,9 @@ class EngineRun final : public OutputSink {
   const EngineStats& stats() const { return core_->state().stats; }
   Model& model() { return *model_; }
   Device& device() { return *device_; }
+  Executor& executor() { return *executor_; }
   int64_t steps() const { return steps_; }
+  const GraphReport& graphs() const { return graphs_; }
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
@@ -90,6 +92,7 @@ class EngineRun final : public OutputSink {
   std::map<std::pair<int32_t, int32_t>, Logprobs> logprobs_;
   std::map<int32_t, Logprobs> prompt_logprobs_;
   int64_t steps_ = 0;
+  GraphReport graphs_;
 };
 
 // The requests alone, in a session with the same model, caches and form of attention.

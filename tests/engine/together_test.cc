@@ -1,14 +1,9 @@
 // Many requests in one engine give the same tokens as each of them alone, whatever the engine does meanwhile.
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <iostream>
 
 #include "engine_run.h"
-#include "model/quantize.h"
 
 namespace lantern {
 namespace {
@@ -20,65 +15,6 @@ void run_all(EngineRun& run, const std::vector<Request>& requests, int32_t promp
     for (int32_t i = 0; i < 8 && next < requests.size(); ++i) run.submit(requests[next++]);
   } while (run.step(prompt_tokens) || next < requests.size());
 }
-
-// models/tiny in FP8, made once for all tests of the program.
-std::filesystem::path tiny_fp8() {
-  static const struct Folder {
-    std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("lantern_tiny_fp8_{}", getpid());
-    Folder() {
-      const auto summary = quantize_checkpoint(tiny_model(), path);
-      EXPECT_TRUE(summary.ok()) << summary.error().message();
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-  } folder;
-  return folder.path;
-}
-
-// Any two values of different columns meet in one row at least.
-struct Combination {
-  int32_t prompt_tokens;  // of prompts in a step
-  int32_t drafts;
-  bool fp8_weights;
-  const char* kv_cache_dtype;
-  bool prefix_caching;  // with the absorbed form: what was cached by decodes then serves prompts
-  int32_t steps_in_flight;
-};
-constexpr Combination kCombinations[] = {
-    {512, 0, false, "bf16", false, 1}, {512, 1, true, "fp8", true, 2},  {512, 2, true, "bf16", true, 1},
-    {512, 3, false, "fp8", false, 2},  {64, 0, true, "bf16", false, 2}, {64, 1, false, "fp8", true, 1},
-    {64, 2, false, "fp8", false, 2},   {64, 3, true, "bf16", true, 1},  {7, 0, true, "fp8", true, 1},
-    {7, 1, false, "bf16", false, 2},   {7, 2, true, "fp8", false, 1},   {7, 3, false, "bf16", true, 2},
-    {1, 0, false, "fp8", true, 2},     {1, 1, true, "bf16", false, 1},  {1, 2, false, "bf16", true, 2},
-    {1, 3, true, "fp8", false, 1},
-};
-
-RunOptions options_of(const Combination& c) {
-  RunOptions options;
-  if (c.fp8_weights) options.model_dir = tiny_fp8();
-  options.kv_cache_dtype = c.kv_cache_dtype;
-  options.mla_form = c.prefix_caching ? MlaForm::kAbsorbed : MlaForm::kAuto;
-  options.settings.limits.max_query_len = 1 + c.drafts;
-  options.settings.prefix_caching = c.prefix_caching;
-  options.settings.max_steps_in_flight = c.steps_in_flight;
-  return options;
-}
-
-void expect_as_alone(const Combination& c, const std::vector<Request>& requests) {
-  const RunOptions options = options_of(c);
-  const auto run = EngineRun::create(options);
-  run_all(*run, requests, c.prompt_tokens);
-  EXPECT_EQ(differences(*run, outputs_alone(options, requests)), "") << fmt::format(
-      "{} prompt tokens a step, {} drafts, {} weights, {} caches, prefix cache {}, {} steps in flight", c.prompt_tokens,
-      c.drafts, c.fp8_weights ? "fp8" : "bf16", c.kv_cache_dtype, c.prefix_caching ? "on" : "off", c.steps_in_flight);
-}
-
-class EngineTogether : public testing::TestWithParam<Combination> {};
-TEST_P(EngineTogether, MixedRequestsAsAlone) { expect_as_alone(GetParam(), mixed_requests(12, 16, 150)); }
-INSTANTIATE_TEST_SUITE_P(All, EngineTogether, testing::ValuesIn(kCombinations));
-
-class EngineTogetherSlow : public testing::TestWithParam<Combination> {};
-TEST_P(EngineTogetherSlow, MixedRequestsAsAlone) { expect_as_alone(GetParam(), mixed_requests(64, 64, 1200)); }
-INSTANTIATE_TEST_SUITE_P(All, EngineTogetherSlow, testing::ValuesIn(kCombinations));
 
 TEST(EngineTogether, SixtyFourRequestsAtOnce) {
   RunOptions options;

@@ -123,6 +123,7 @@ StepView StepPlanBuffers::view(const StepInputs& inputs, const BucketShape& buck
                                int32_t group) const {
   StepView view;
   view.tokens = bucket.tokens;
+  view.real_tokens.count = inputs.num_tokens();
   view.decode_tokens = decode_tokens;
   view.requests = bucket.requests;
   view.block_size = config_.groups[static_cast<size_t>(group)].block_size;

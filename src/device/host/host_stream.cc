@@ -1,6 +1,7 @@
 #include "device/host/host_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -37,9 +38,12 @@ void HostStream::copy_to_host(void* destination, const void* source, size_t byte
 }
 
 void HostStream::fill(void* destination, uint32_t pattern, size_t bytes) {
+  // In blocks: workspaces are filled before each replay that poisons them.
+  std::array<uint32_t, 1024> block;
+  block.fill(pattern);
   auto* to = static_cast<std::byte*>(destination);
-  for (size_t at = 0; at < bytes; at += sizeof(pattern)) {
-    std::memcpy(to + at, &pattern, std::min(sizeof(pattern), bytes - at));
+  for (size_t at = 0; at < bytes; at += sizeof(block)) {
+    std::memcpy(to + at, block.data(), std::min(sizeof(block), bytes - at));
   }
 }
 
