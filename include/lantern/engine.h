@@ -13,6 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +78,25 @@ struct Message {
   std::string content;
 };
 
+// What a constrained request is asked before each of its tokens: the choice so far, without the prompt, and which
+// tokens may follow it. Nothing is allowed at first.
+class NextToken {
+ public:
+  explicit NextToken(const lantern_allowed_tokens_call& call) : call_(call) {}
+  int32_t choice() const { return call_.choice; }
+  const int32_t* tokens() const { return call_.tokens; }
+  size_t num_tokens() const { return call_.num_tokens; }
+
+  void allow(int32_t token) {
+    const auto word = static_cast<size_t>(token) / 32;
+    if (token >= 0 && word < call_.mask_words) call_.mask[word] |= uint32_t{1} << (token % 32);
+  }
+  void allow_all() { std::fill_n(call_.mask, call_.mask_words, ~uint32_t{0}); }
+
+ private:
+  const lantern_allowed_tokens_call& call_;
+};
+
 struct Request {
   // Exactly one of these three.
   std::vector<int32_t> prompt_tokens = {};      // ids, special tokens included
@@ -110,6 +132,11 @@ struct Request {
   // own); of the prompt's tokens but the first. See lantern_request.
   std::optional<int32_t> logprobs = std::nullopt;
   std::optional<int32_t> prompt_logprobs = std::nullopt;
+
+  // Says before each token which ones may come; empty: all may. Called on the engine's thread between steps: everybody
+  // waits for it, and it may not use the engine. Where it throws or allows nothing, its choice ends with
+  // LANTERN_END_FAILED.
+  std::function<void(NextToken&)> allowed_tokens = {};
 };
 
 struct TokenLogprob {
@@ -160,6 +187,25 @@ inline std::vector<TokenLogprob> read_logprobs(const lantern_logprobs& from) {
   }
   return all;
 }
+
+using AllowedTokens = std::function<void(NextToken&)>;
+
+inline int32_t ask_allowed_tokens(void* context, const lantern_allowed_tokens_call* call) noexcept {
+  const auto fail = [&](const char* why) {
+    std::strncpy(call->error, why, call->error_bytes - 1);
+    return 1;
+  };
+  try {
+    NextToken next(*call);
+    (*static_cast<AllowedTokens*>(context))(next);
+    return 0;
+  } catch (const std::exception& exception) {
+    return fail(exception.what());
+  } catch (...) {
+    return fail("it threw something that is no exception");
+  }
+}
+inline void release_allowed_tokens(void* context) { delete static_cast<AllowedTokens*>(context); }
 
 struct DestroyEngine {
   void operator()(lantern_engine* engine) const { lantern_engine_destroy(engine); }
@@ -293,9 +339,17 @@ class Engine {
     r.top_logprobs = request.logprobs.value_or(0);
     r.prompt_logprobs = request.prompt_logprobs ? 1 : 0;
     r.top_prompt_logprobs = request.prompt_logprobs.value_or(0);
+    std::unique_ptr<detail::AllowedTokens> allowed_tokens;
+    if (request.allowed_tokens) {
+      allowed_tokens = std::make_unique<detail::AllowedTokens>(request.allowed_tokens);
+      r.allowed_tokens = &detail::ask_allowed_tokens;
+      r.allowed_tokens_context = allowed_tokens.get();
+      r.release_allowed_tokens_context = &detail::release_allowed_tokens;
+    }
     lantern_stream* stream = nullptr;
     const lantern_status status = lantern_engine_submit(engine_.get(), &r, &stream);
     if (status != LANTERN_OK) return detail::last_error(status);
+    (void)allowed_tokens.release();  // the engine's now
     return TokenStream(stream);
   }
 

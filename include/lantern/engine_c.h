@@ -22,7 +22,7 @@ extern "C" {
 #endif
 /* NOLINTBEGIN(modernize-use-using): C has no using */
 
-/* 2: log-probabilities. Structs of version 1 are served as ever. */
+/* 2: log-probabilities, allowed tokens. Structs of version 1 are served as ever. */
 #define LANTERN_ENGINE_ABI_VERSION 2u
 
 typedef struct lantern_engine lantern_engine;
@@ -50,6 +50,22 @@ typedef struct lantern_engine_config {
   const char* drafter;  /* "auto", "mtp" (the model's own layer) or "ngram" (what followed the same tokens before);
                          * NULL: "auto", which is "mtp" where the model has such a layer */
 } lantern_engine_config;
+
+/* What a constrained request is asked before each of its tokens. */
+typedef struct lantern_allowed_tokens_call {
+  uint32_t struct_size;
+  int32_t choice;
+  const int32_t* tokens; /* all of the choice so far, without the prompt */
+  size_t num_tokens;
+  uint32_t* mask; /* [mask_words], all 0 before; bit id % 32 of word id / 32 set: the token may come */
+  size_t mask_words;
+  char* error; /* [error_bytes]: room for a sentence that says why it failed, ending with 0 */
+  size_t error_bytes;
+} lantern_allowed_tokens_call;
+/* Returns 0, or anything else where it failed. Called on the engine's thread between steps, for a choice with ever more
+ * tokens (or the same ones again); everybody waits for it, and it may not use the engine. A call that fails or allows
+ * nothing ends its choice with LANTERN_END_FAILED. */
+typedef int32_t (*lantern_allowed_tokens)(void* context, const lantern_allowed_tokens_call* call);
 
 /* Exactly one of prompt_tokens, prompt and message_roles is given. */
 typedef struct lantern_request {
@@ -92,10 +108,14 @@ typedef struct lantern_request {
   size_t num_bad_words;
   /* Since version 2. Log-probabilities are natural logarithms under the model itself: before penalties, temperature and
    * filters. A request that asks for those of its prompt takes nothing from the prefix cache. */
-  int32_t logprobs;            /* not 0: of every token of the output */
-  int32_t top_logprobs;        /* and so many of the likeliest tokens of its position */
-  int32_t prompt_logprobs;     /* not 0: of every token of the prompt but the first */
-  int32_t top_prompt_logprobs; /* and so many of the likeliest tokens of its position */
+  int32_t logprobs;                      /* not 0: of every token of the output */
+  int32_t top_logprobs;                  /* and so many of the likeliest tokens of its position */
+  int32_t prompt_logprobs;               /* not 0: of every token of the prompt but the first */
+  int32_t top_prompt_logprobs;           /* and so many of the likeliest tokens of its position */
+  lantern_allowed_tokens allowed_tokens; /* NULL: every token may come. A constrained request runs without drafts */
+  void* allowed_tokens_context;          /* passed to it */
+  /* Where the request was accepted, called once, on any thread, when the context is needed no more. May be NULL. */
+  void (*release_allowed_tokens_context)(void* context);
 } lantern_request;
 
 /* Of consecutive tokens. */

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/c_struct.h"
 #include "engine/bad_words.h"
 #include "engine/load_engine.h"
+#include "engine/token_constraint.h"
 #include "lantern/engine_c.h"
 #include "text/chat.h"
 
@@ -186,6 +188,40 @@ Result<int32_t> read_logprobs(int32_t wanted, int32_t top, const char* name) {
   return wanted != 0 ? top : -1;
 }
 
+// A caller's function as a hook.
+class CallbackConstraint final : public TokenConstraint {
+ public:
+  CallbackConstraint(lantern_allowed_tokens function, void* context) : function_(function), context_(context) {}
+  ~CallbackConstraint() override {
+    if (release_ != nullptr) release_(context_);
+  }
+  // From now on the context is the hook's to release.
+  void take_context(void (*release)(void*)) { release_ = release; }
+
+  Status allow(int32_t choice, std::span<const int32_t> output, std::span<uint32_t> mask) override {
+    std::array<char, 512> error{};
+    lantern_allowed_tokens_call call{};
+    call.struct_size = sizeof(call);
+    call.choice = choice;
+    call.tokens = output.data();
+    call.num_tokens = output.size();
+    call.mask = mask.data();
+    call.mask_words = mask.size();
+    call.error = error.data();
+    call.error_bytes = error.size();
+    const int32_t result = function_(context_, &call);
+    if (result == 0) return {};
+    error.back() = '\0';
+    return refuse(error.front() != '\0' ? std::string(error.data())
+                                        : fmt::format("lantern_request.allowed_tokens returned {}", result));
+  }
+
+ private:
+  lantern_allowed_tokens function_;
+  void* context_;
+  void (*release_)(void*) = nullptr;
+};
+
 lantern_logprobs view_of(const Logprobs& from) {
   lantern_logprobs to{};
   to.num_tokens = from.size();
@@ -235,8 +271,12 @@ Status submit(lantern_engine* engine, const lantern_request* request, lantern_st
   submitted.skip_special_tokens = r.keep_special_tokens == 0;
   if (r.timeout_ms != 0) submitted.timeout = bounded(r.timeout_ms);
 
+  std::shared_ptr<CallbackConstraint> constraint;
+  if (r.allowed_tokens != nullptr)
+    to.constraint = constraint = std::make_shared<CallbackConstraint>(r.allowed_tokens, r.allowed_tokens_context);
   const auto prompt_tokens = static_cast<int32_t>(to.prompt.size());
   ASSIGN_OR_RETURN(TokenStream tokens, engine->loaded.engine->submit(std::move(submitted)));
+  if (constraint != nullptr) constraint->take_context(r.release_allowed_tokens_context);
   *stream = new lantern_stream{.tokens = std::move(tokens), .output = {}, .prompt_tokens = prompt_tokens};
   return {};
 }

@@ -47,6 +47,8 @@ StepPlan EngineCore::plan_step(EngineTime now, const StepBudget& budget) {
   if (failed_) return StepPlan::kFailed;
   end_expired_requests(state_, now);
   if (!can_submit_step()) return StepPlan::kWaiting;
+  // What came of a constrained row decides which tokens may follow: such a step is not overlapped.
+  if (num_in_flight_ > 0 && in_flight(num_in_flight_ - 1).batch().num_masks > 0) return StepPlan::kWaiting;
 
   StepTransaction& step = next_step();
   scheduler_.plan(state_, budget, now, step.begin_plan());

@@ -335,7 +335,7 @@ void EngineLoop::on_end(const Sequence& sequence) {
   item.end_reason = sequence.end_reason;
   item.cached_tokens = sequence.num_cached;
   if (sequence.end_reason == EndReason::kFailed) {
-    batch_.errors.emplace_back("the model's logits for this request are not finite numbers");
+    batch_.errors.push_back(sequence.failure);
     item.error = static_cast<int32_t>(batch_.errors.size()) - 1;
   }
   ++counts_.choices_ended[static_cast<size_t>(sequence.end_reason)];

@@ -44,6 +44,7 @@ Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
   RETURN_IF_ERROR(at_least("max_overtakes", result.max_overtakes, 0));
   RETURN_IF_ERROR(at_least("priority_step", result.priority_step.count(), 0));
   RETURN_IF_ERROR(at_least("deadline_slack", result.deadline_slack.count(), 0));
+  RETURN_IF_ERROR(at_least("vocab_size", result.vocab_size, 0));
   if (result.max_logprobs < -1 || result.max_logprobs > kMaxLogprobs) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("max_logprobs is {}; it is -1 (no log-probabilities) to {}",
                                                           result.max_logprobs, kMaxLogprobs));

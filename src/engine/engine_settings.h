@@ -39,6 +39,8 @@ struct EngineSettings {
   // no memory for them.
   int32_t max_logprobs = 20;
 
+  int32_t vocab_size = 0;  // of the model; 0: not known, and no request may constrain its tokens
+
   bool adaptive_drafts = true;  // by step_cost; false: always as many drafts as the limits allow
   StepCost step_cost;
 

@@ -15,6 +15,7 @@ namespace lantern {
 //      slot than the row verifies count as rejected ones. A sampling row yields the accepted drafts and one token more,
 //      adds them to the slot, and the slot's length grows by as many (by query_len where it prefills).
 //   5. shape.draft_passes drafts for every slot that sampled, at most as many as its row wants.
+// A row with a mask yields a token that its mask allows, or kNoToken.
 // Where the batch says logprobs, the yielded tokens of sampling rows whose request wants them come with those of the
 // target, whether they were drafts or not; for num_scored tokens of a row from score_from on, those of the token behind
 // each come too.

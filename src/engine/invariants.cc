@@ -247,9 +247,11 @@ Violation check_row(const EngineState& state, const StepSchedule& schedule, cons
   } else {
     REQUIRE_THAT(row.num_drafts() <= std::min(sequence.drafts_ready, budget.max_drafts) && row.samples,
                  "P2: {} drafts are verified and {} are ready", row.num_drafts(), sequence.drafts_ready);
-    REQUIRE_THAT(!sequence.request->constrained || sequence.steps_in_flight == 0,
-                 "P2: a constrained sequence is in a step already");
   }
+  REQUIRE_THAT(!sequence.constrained() || (row.next_drafts == 0 && (row.prefilling || row.num_drafts() == 0)),
+               "P8: a constrained sequence drafts");
+  REQUIRE_THAT(!sequence.constrained() || !row.samples || sequence.samples_in_flight == 0,
+               "P8: a constrained sequence is in a step already");
   return std::nullopt;
 }
 

@@ -108,9 +108,10 @@ void hand_over_prompt(EngineState& state, SequenceId next, int32_t awaiting) {
   state.waiting.insert(next, sequence.key);
 }
 
-void end_awaiting_choices(EngineState& state, SequenceId first, EndReason reason) {
+void end_awaiting_choices(EngineState& state, SequenceId first, EndReason reason, const std::string& failure) {
   for (SequenceId choice = first; choice >= 0;) {
     const SequenceId next = state.at(choice).next_choice;
+    state.at(choice).failure = failure;
     end_sequence(state, choice, reason);
     choice = next;
   }
@@ -216,7 +217,7 @@ void end_sequence(EngineState& state, SequenceId id, EndReason reason) {
     if (own_end) {
       hand_over_prompt(state, sequence.next_choice, awaiting);
     } else {
-      end_awaiting_choices(state, sequence.next_choice, reason);
+      end_awaiting_choices(state, sequence.next_choice, reason, sequence.failure);
     }
   }
   sequence.end_reason = reason;

@@ -105,6 +105,7 @@ Result<EngineSettings> choose_settings(const EngineOptions& options, const Model
   settings.prefix_caching = options.prefix_caching;
   settings.adaptive_drafts = options.adaptive_drafts;
   settings.max_logprobs = options.max_logprobs;
+  settings.vocab_size = config.vocab_size;
   return EngineSettings::checked(settings);
 }
 

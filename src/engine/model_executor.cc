@@ -88,6 +88,8 @@ class ModelExecutor final : public Executor {
   plan::IntArena arena_;
   std::unique_ptr<Sampler> sampler_;
   PromptScorer scorer_;
+  std::unique_ptr<PersistentBuffer<uint32_t>> masks_;  // [requests, mask_words]; null where nobody may constrain tokens
+  Fixed<int32_t> row_masks_;                           // [rows of logits]
   Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, num_sample_rows_, request_slots_, wanted_drafts_;
   plan::IntArena outcome_arena_;
   Fixed<int32_t> outcome_tokens_, outcome_num_tokens_, outcome_status_;
@@ -129,6 +131,7 @@ Status ModelExecutor::create() {
     request_slots_ = arena.take(requests);
     wanted_drafts_ = arena.take(requests);
     seen_experts_ = arena.take(options_.count_experts ? model_.config().num_routed_experts : 0);
+    row_masks_ = arena.take(settings_.vocab_size > 0 ? rows : 0);
   }));
   RETURN_IF_ERROR(outcome_arena_.create(device_, "step outcome", [&](plan::IntArena& arena) {
     outcome_.max_query_len = limits.max_query_len;
@@ -152,6 +155,10 @@ Status ModelExecutor::create() {
   sampling.rows_at_once = model_.options().sample_rows;
   sampling.max_logprobs = settings_.max_logprobs;
   ASSIGN_OR_RETURN(sampler_, Sampler::create(device_, sampling));
+  if (settings_.vocab_size > 0) {
+    ASSIGN_OR_RETURN(masks_, PersistentBuffer<uint32_t>::create(device_, "masks of allowed tokens",
+                                                                requests * mask_words(settings_.vocab_size)));
+  }
   RETURN_IF_ERROR(scorer_.create(device_, limits.max_tokens, settings_.max_logprobs));
   if (settings_.max_drafts() > 0 && options_.drafter == Drafter::kMtp) {
     ASSIGN_OR_RETURN(mtp_drafter_, MtpDrafter::create(device_, model_, settings_));
@@ -199,6 +206,11 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   if (header.copies.count > 0) {
     model_.cache().copy_blocks(stream_, upload.sub(header.copies.begin, 2 * int64_t{header.copies.count}),
                                header.copies.count);
+  }
+  if (batch.num_masks > 0) {
+    stream_.copy_to_device(
+        masks_->fixed().data(), batch.masks.data(),
+        sizeof(uint32_t) * static_cast<size_t>(batch.num_masks) * static_cast<size_t>(batch.mask_words));
   }
   const LaunchShape shape = launch_shape(batch);
   step.replayed = graphs_ != nullptr && graphs_->holds(shape);
@@ -373,12 +385,18 @@ MtpDrafter::Step ModelExecutor::mtp_step() const {
 }
 
 void ModelExecutor::sample_rows(const LaunchShape& shape) {
-  prepare_samples(stream_, {.upload = Fixed<const int32_t>(upload_->fixed()),
-                            .token_rows = sample_token_rows_,
-                            .sample_start_loc = sample_start_loc_,
-                            .request_slots = request_slots_,
-                            .num_rows = num_sample_rows_,
-                            .rows = shape.sample_rows});
+  PrepareSamplesParams prepare{.upload = Fixed<const int32_t>(upload_->fixed()),
+                               .token_rows = sample_token_rows_,
+                               .sample_start_loc = sample_start_loc_,
+                               .request_slots = request_slots_,
+                               .num_rows = num_sample_rows_,
+                               .rows = shape.sample_rows};
+  AllowedTokens allowed;
+  if (masks_ != nullptr) {
+    prepare.row_masks = row_masks_;
+    allowed = {.masks = Fixed<const uint32_t>(masks_->fixed()), .row_masks = Fixed<const int32_t>(row_masks_)};
+  }
+  prepare_samples(stream_, prepare);
   sampler_->begin(stream_, {.requests = {.num_requests = inputs_.num_requests(),
                                          .sample_start_loc = Fixed<const int32_t>(sample_start_loc_),
                                          .slots = Fixed<const int32_t>(request_slots_),
@@ -392,7 +410,7 @@ void ModelExecutor::sample_rows(const LaunchShape& shape) {
   for (int32_t begin = 0; begin < shape.sample_rows; begin += most) {
     const int32_t rows = std::min(most, shape.sample_rows - begin);
     model_.logits(stream_, Fixed<const int32_t>(sample_token_rows_.sub(begin, rows)), rows, real_rows.from(begin));
-    sampler_->sample(stream_, Fixed<const float>(model_.activations().logits), begin, rows);
+    sampler_->sample(stream_, Fixed<const float>(model_.activations().logits), begin, rows, allowed);
   }
   sampler_->verify(stream_, outcome_tokens_, outcome_num_tokens_, outcome_status_, options_.synthetic_acceptance);
 }
@@ -437,6 +455,11 @@ ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayo
 
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
                                                       const ModelExecutorOptions& options, GraphReport* graphs) {
+  if (settings.vocab_size != 0 && settings.vocab_size != model.config().vocab_size) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("vocab_size is {}, and the model has {} tokens; set it to that, or to 0",
+                             settings.vocab_size, model.config().vocab_size));
+  }
   const StepLimits& own = model.options().limits;
   const StepLimits& limits = settings.limits;
   if (own.max_tokens < limits.max_tokens || own.max_requests < limits.max_requests ||

@@ -28,7 +28,7 @@ struct LiveRequest {
   RequestId id = 0;
   int32_t choices_left = 0;
   std::unique_ptr<RankRouter::Ticket> ticket;  // until the last choice ends; null where there is one rank
-  std::vector<OutputText> stop_finders;  // one for each choice, where there are stop strings
+  std::vector<OutputText> stop_finders;        // one for each choice, where there are stop strings
 
   // The delivery thread's.
   std::vector<OutputText> texts;  // one for each choice, where there is a tokenizer

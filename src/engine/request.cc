@@ -57,6 +57,10 @@ Status check_request(const Request& request, const EngineSettings& settings) {
     return invalid(fmt::format("the prompt has {} tokens and the context holds {}; shorten it or raise max_model_len",
                                request.prompt.size(), limits.max_model_len));
   }
+  if (request.constraint != nullptr && settings.vocab_size == 0) {
+    return Error(ErrorCode::kUnsupported,
+                 "this engine cannot constrain tokens: its settings have no vocab_size; set it");
+  }
   if (request.n > limits.max_requests) {
     return invalid(fmt::format("n is {} and {} sequences run at a time; lower it or raise max_num_seqs", request.n,
                                limits.max_requests));

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/engine_settings.h"
+#include "engine/token_constraint.h"
 #include "ops/sampling.h"
 
 namespace lantern {
@@ -41,7 +43,8 @@ struct Request {
   int32_t priority = 0;          // lower is sooner; each unit counts as settings.priority_step of waiting, >= 0
   EngineTime deadline = kNever;  // ended with EndReason::kDeadline when it passes
   std::string cache_salt;        // only requests with the same salt share prefixes
-  bool constrained = false;      // what may come next depends on the last token, which the host must see first
+  // Says before every token which ones may come; null: all. The choices share it.
+  std::shared_ptr<TokenConstraint> constraint;
 };
 
 enum class EndReason : uint8_t {
@@ -50,7 +53,7 @@ enum class EndReason : uint8_t {
   kLength,     // max_tokens, or the end of the context
   kCancelled,  // by the user
   kDeadline,   // its deadline passed
-  kFailed,     // the step failed for it: logits that are no numbers
+  kFailed,     // the step failed for it: logits that are no numbers, no token that may come
 };
 std::string_view to_string(EndReason reason);  // "stop", "length", "cancelled", "deadline", "failed"
 

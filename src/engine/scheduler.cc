@@ -79,7 +79,8 @@ void Scheduler::plan_decodes(const EngineState& state) {
     ++num_decoding_;
     // Steps in flight may have brought it to its end, or surely have; their results tell.
     if (sequence.length_lower() >= sequence.max_len || sequence.next_upper >= sequence.max_len) continue;
-    if (sequence.request->constrained && sequence.steps_in_flight > 0) continue;
+    // What came of the last token decides what may follow.
+    if (sequence.constrained() && sequence.steps_in_flight > 0) continue;
     if (tokens_left_ == 0) {
       ++schedule_->num_deferred;
       continue;
@@ -282,6 +283,7 @@ void Scheduler::choose_drafts(const EngineState& state) {
   const EngineSettings& settings = state.settings;
   const auto useful = [&](const StepRow& row) {
     const Sequence& sequence = state.at(row.sequence);
+    if (sequence.constrained()) return 0;  // nobody knows what may follow the drafts
     return std::min(budget_.max_drafts, std::max(sequence.max_len - 2 - sequence.length_lower(), 0));
   };
   if (!settings.adaptive_drafts) {

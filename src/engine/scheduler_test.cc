@@ -365,14 +365,50 @@ TEST_F(SchedulerTest, PlanningOverlapsTheRunningStep) {
   static_cast<void>(id);
 }
 
-TEST_F(SchedulerTest, AConstrainedSequenceIsInOneStepAtATime) {
+class AllowAll final : public TokenConstraint {
+ public:
+  Status allow(int32_t /*choice*/, std::span<const int32_t> output, std::span<uint32_t> mask) override {
+    asked.push_back(static_cast<int32_t>(output.size()));
+    std::ranges::fill(mask, ~0u);
+    return {};
+  }
+  std::vector<int32_t> asked;  // lengths of outputs
+};
+
+// While a step with a constrained row runs none is begun, and such a row has no drafts; other steps overlap.
+TEST_F(SchedulerTest, AStepWithAConstrainedRowIsNotOverlapped) {
   settings_.max_steps_in_flight = 2;
+  settings_.limits.max_query_len = 3;
+  settings_.vocab_size = 100;
   start();
-  Request request = request_of(8, 10);
-  request.constrained = true;
-  submit(request);
+  submit(request_of(8, 20));
   ASSERT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kStarted);
-  EXPECT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kWaiting);
+  Request request = request_of(9, 4);
+  const auto constraint = std::make_shared<AllowAll>();
+  request.constraint = constraint;
+  submit(request);
+  ASSERT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kStarted) << "a step without is in flight";
+  ASSERT_TRUE(engine_->finish_step().ok());
+  int32_t steps = 0;
+  while (engine_->state().stats.ended == 0) {
+    const StepBatch& batch = executor_.batches.back();
+    ASSERT_EQ(engine_->steps_in_flight(), 1);
+    ASSERT_EQ(batch.num_masks, 1);
+    EXPECT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kWaiting);
+    for (const StepRow& row : batch.rows) {
+      if (row.mask < 0) continue;
+      EXPECT_EQ(row.next_drafts, 0);
+      EXPECT_TRUE(row.prefilling || row.query_len == 1);
+    }
+    ASSERT_TRUE(engine_->finish_step().ok());
+    ++steps;
+    if (engine_->state().stats.ended > 0) break;
+    ASSERT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kStarted);
+  }
+  EXPECT_EQ(steps, 4);
+  EXPECT_EQ(constraint->asked, (std::vector<int32_t>{0, 1, 2, 3}));
+  ASSERT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kStarted);
+  EXPECT_EQ(engine_->begin_step(EngineTime(0)), StepStart::kStarted) << "nothing is constrained any more";
 }
 
 TEST_F(SchedulerTest, ASmallerBudgetIsKept) {

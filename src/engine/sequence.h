@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -56,6 +58,7 @@ struct Sequence {
 
   SequencePhase phase = SequencePhase::kUnused;
   EndReason end_reason = EndReason::kNone;
+  std::string failure;        // what went wrong with a step; empty otherwise
   int32_t forks_pending = 0;  // choices that await the prompt this one runs; as many slots are kept for them
 
   std::vector<int32_t> tokens;
@@ -88,6 +91,8 @@ struct Sequence {
   int32_t num_outputs() const { return num_tokens() - prompt_len; }
   int32_t num_blocks() const { return static_cast<int32_t>(blocks.size()); }
   int32_t length_lower() const { return num_tokens() + samples_in_flight; }
+  bool constrained() const { return request->constraint != nullptr; }
+  std::span<const int32_t> outputs() const { return std::span(tokens).subspan(static_cast<size_t>(prompt_len)); }
   // Gives the log-probabilities of the prompt: choice 0 does for all.
   bool scores_prompt() const { return choice == 0 && request->prompt_logprobs >= 0; }
   // Tokens that are scored in the end: all that have one behind them in the prompt.

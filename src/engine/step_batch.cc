@@ -108,6 +108,8 @@ StepBatch::StepBatch(const EngineSettings& settings) {
   query_start_loc.reserve(requests(settings) + 1);
   prompt_tokens.reserve(static_cast<size_t>(settings.limits.max_tokens));
   next_tokens.reserve(requests(settings));
+  mask_words = lantern::mask_words(settings.vocab_size);
+  masks.resize(requests(settings) * static_cast<size_t>(mask_words));
 }
 
 void StepBatch::clear() {
@@ -122,8 +124,14 @@ void StepBatch::clear() {
   num_decode_tokens = 0;
   num_tokens = 0;
   shape = {};
+  num_masks = 0;
   logprobs = false;
   num_scored = 0;
+}
+
+std::span<uint32_t> StepBatch::add_mask() {
+  const auto words = static_cast<size_t>(mask_words);
+  return std::span(masks).subspan(static_cast<size_t>(num_masks++) * words, words);
 }
 
 void StepBatch::make_dummy(const EngineSettings& settings) {

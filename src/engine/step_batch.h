@@ -26,8 +26,9 @@ struct StepRow {
   int32_t num_unwritten = 0;     // leading tokens (0 or 1) whose cache entries exist: they run with slot -1
   int32_t num_blocks = 0;        // that the sequence's table must have before the step
   int32_t next_drafts = 0;       // that a sampling row wants made for the next step
+  int32_t mask = -1;             // of the batch, which tokens may come; -1: all. Filled in with the slot, as
   int32_t score_from = 0;        // of its tokens, those from here on
-  int32_t num_scored = 0;        // and so many are scored: the prompt's log-probabilities. Filled in with the slot, as
+  int32_t num_scored = 0;        // and so many are scored: the prompt's log-probabilities. and
   int32_t prompt_logprobs = -1;  // how many most likely tokens each of these lists
 
   int32_t num_drafts() const { return prefilling ? 0 : query_len - 1; }
@@ -120,12 +121,17 @@ struct StepBatch {
   int32_t num_decodes = 0;
   int32_t num_decode_tokens = 0;
   int32_t num_tokens = 0;
-  StepShape shape;         // what is launched: at least what the rows need; the rest is padding
+  StepShape shape;              // what is launched: at least what the rows need; the rest is padding
+  std::vector<uint32_t> masks;  // [num_masks, mask_words]: TokenConstraint::allow()
+  int32_t num_masks = 0;
+  int32_t mask_words = 0;
   bool logprobs = false;   // some sampling row's request wants them
   int32_t num_scored = 0;  // of all rows
 
   explicit StepBatch(const EngineSettings& settings);
   void clear();
+  // One mask more, for row.mask.
+  std::span<uint32_t> add_mask();
   // One decode of max_query_len tokens in the dummy's slot, which has no blocks: a valid step that reads the null
   // block, writes no cache and yields nothing. What a rank runs that has nothing of its own to run.
   void make_dummy(const EngineSettings& settings);

@@ -49,6 +49,7 @@ struct PrepareSamplesParams {
   DevPtr<int32_t> sample_start_loc;  // [requests + 1], and
   DevPtr<int32_t> request_slots;     // [requests]: as SampleRequests has them
   DevPtr<int32_t> num_rows;          // [1]: rows that are no padding
+  DevPtr<int32_t> row_masks{};       // optional [rows]: the mask of each row of logits; -1: none
   int32_t rows = 0;                  // of the bucket
 };
 void prepare_samples(Stream& stream, const PrepareSamplesParams& params);

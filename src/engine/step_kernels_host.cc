@@ -101,11 +101,15 @@ void prepare_samples_kernel(const PrepareSamplesParams& p, HostContext&) {
     if (row.samples == 0) continue;
     const int32_t count = row.prefilling != 0 ? 1 : row.query_len;
     const int32_t first_token = row.query_start + row.query_len - count;
-    for (int32_t j = 0; j < count; ++j) p.token_rows[used++] = first_token + j;
+    for (int32_t j = 0; j < count; ++j) {
+      if (p.row_masks) p.row_masks[used] = row.mask;
+      p.token_rows[used++] = first_token + j;
+    }
   }
   p.sample_start_loc[header.rows.count] = used;
   p.num_rows[0] = used;
   std::fill(p.token_rows.get() + used, p.token_rows.get() + p.rows, -1);
+  if (p.row_masks) std::fill(p.row_masks.get() + used, p.row_masks.get() + p.rows, -1);
 }
 
 void prepare_scores_kernel(const PrepareScoresParams& p, HostContext&) {

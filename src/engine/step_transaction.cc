@@ -7,6 +7,20 @@
 
 namespace lantern {
 
+namespace {
+
+const char* failure_of(RowStatus status) {
+  switch (status) {
+    case RowStatus::kNotFinite: return "the model's logits for this request are not finite numbers";
+    case RowStatus::kNoToken:
+      return "no token may follow: the request's mask, logit_bias, bad_words and min_tokens forbid all";
+    case RowStatus::kOk: break;
+  }
+  return "";
+}
+
+}  // namespace
+
 StepTransaction::StepTransaction(const EngineSettings& settings)
     : schedule_(settings), batch_(settings), results_(settings) {
   replaced_.reserve(static_cast<size_t>(settings.limits.max_requests) * 2);
@@ -103,6 +117,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
   }
   batch_.query_start_loc.push_back(batch_.query_start_loc.back() + row.query_len);
   batch_.logprobs |= row.samples && sequence.request->logprobs >= 0;
+  if (row.samples && sequence.constrained()) constrain_row(sequence, row);
   if (row.prefilling) {
     const auto tokens = std::span<const int32_t>(sequence.tokens)
                             .subspan(static_cast<size_t>(row.begin_upper), static_cast<size_t>(row.query_len));
@@ -112,6 +127,19 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
     batch_.num_scored += row.num_scored;
   } else {
     batch_.num_decode_tokens += row.query_len;
+  }
+}
+
+// Where the hook fails the row runs all the same, under a mask that allows nothing, and its end is that of any row that
+// failed.
+void StepTransaction::constrain_row(Sequence& sequence, StepRow& row) {
+  row.mask = batch_.num_masks;
+  const Status asked =
+      ask_constraint(*sequence.request->constraint, sequence.choice, sequence.outputs(), batch_.add_mask());
+  if (asked.ok()) {
+    sequence.failure.clear();
+  } else {
+    sequence.failure = asked.error().message();
   }
 }
 
@@ -182,7 +210,9 @@ void StepTransaction::commit_row(EngineState& state, int32_t r) {
   const bool ended = sequence.phase == SequencePhase::kRetiring;
   const int32_t first_score = scores_before_;
   scores_before_ += row.num_scored;
-  if (!ended && results_.status[static_cast<size_t>(r)] != RowStatus::kOk) {
+  const RowStatus status = results_.status[static_cast<size_t>(r)];
+  if (!ended && (status != RowStatus::kOk || !sequence.failure.empty())) {
+    if (sequence.failure.empty()) sequence.failure = failure_of(status);
     end_sequence(state, row.sequence, EndReason::kFailed);
   } else if (!ended && row.prefilling) {
     hand_out_scores(state, row, first_score);

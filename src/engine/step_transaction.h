@@ -53,6 +53,7 @@ class StepTransaction {
 
   void apply_decisions(EngineState& state);
   void reserve_row(EngineState& state, StepRow& row);
+  void constrain_row(Sequence& sequence, StepRow& row);
   static void score_row(const Sequence& sequence, StepRow& row);
   void commit_row(EngineState& state, int32_t r);
   void hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score);

@@ -70,6 +70,7 @@ void StepUpload::pack(const StepBatch& batch) {
                .samples = row.samples ? 1 : 0,
                .next_drafts = row.next_drafts,
                .next_token = row.prefilling ? batch.next_tokens[r - static_cast<size_t>(batch.num_decodes)] : -1,
+               .mask = row.mask,
                .score_from = row.score_from,
                .num_scored = row.num_scored,
                .prompt_logprobs = row.prompt_logprobs};

@@ -51,6 +51,7 @@ struct UploadRow {
   int32_t samples = 0;        // has rows of logits: a decode query_len of them, a prefill 1
   int32_t next_drafts = 0;
   int32_t next_token = -1;  // the known token behind a prefill; -1: it is sampled
+  int32_t mask = -1;        // which tokens may come; -1: all
   int32_t score_from = 0;   // of a prefill, the first token whose logits are scored
   int32_t num_scored = 0;
   int32_t prompt_logprobs = -1;  // most likely tokens to list for each of these

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "lantern/engine.h"
@@ -160,6 +162,42 @@ TEST(PublicApi, LogprobsOfOutputsAndPrompts) {
   EXPECT_EQ(refusal({.prompt = "x", .logprobs = 21}), "logprobs is 21; between 0 and 20 alternatives can be listed");
   EXPECT_EQ(refusal({.prompt = "x", .prompt_logprobs = -1}),
             "lantern_request.top_prompt_logprobs is -1; give 0 or more");
+}
+
+TEST(PublicApi, AllowedTokensConstrainTheText) {
+  const Answer free = ask({.prompt = kQuestion, .max_tokens = 12, .ignore_eos = true});
+  const std::vector<int32_t> list = {free.tokens[0], free.tokens[1], 300, 301};
+  const auto some = [&](lantern::NextToken& next) {
+    // Each token of the list in turn from the second one on.
+    if (next.num_tokens() == 0) {
+      for (const int32_t token : list) next.allow(token);
+    } else {
+      next.allow(list[next.num_tokens() % list.size()]);
+    }
+    next.allow(-1);
+    next.allow(1 << 30);
+  };
+  const Answer kept = ask({.prompt = kQuestion, .max_tokens = 7, .ignore_eos = true, .allowed_tokens = some});
+  ASSERT_EQ(kept.tokens.size(), 7u);
+  EXPECT_EQ(kept.tokens[0], free.tokens[0]) << "the likeliest of those that may come";
+  for (size_t t = 1; t < 7; ++t) EXPECT_EQ(kept.tokens[t], list[t % list.size()]);
+  const Answer all = ask({.prompt = kQuestion, .max_tokens = 12, .ignore_eos = true, .allowed_tokens = [](auto& next) {
+                            next.allow_all();
+                          }});
+  EXPECT_EQ(all.tokens, free.tokens);
+
+  const Answer thrown = ask({.prompt = kQuestion, .max_tokens = 12, .allowed_tokens = [](lantern::NextToken& next) {
+                               if (next.num_tokens() == 3) throw std::runtime_error("no way on");
+                               next.allow_all();
+                             }});
+  EXPECT_EQ(thrown.last.end_reason, LANTERN_END_FAILED);
+  EXPECT_EQ(thrown.last.error, "what says which tokens are allowed has failed: no way on");
+  EXPECT_EQ(thrown.tokens, std::vector<int32_t>(free.tokens.begin(), free.tokens.begin() + 3));
+  const Answer none = ask({.prompt = kQuestion, .max_tokens = 12, .allowed_tokens = [](lantern::NextToken&) {}});
+  EXPECT_EQ(none.last.end_reason, LANTERN_END_FAILED);
+  EXPECT_EQ(none.last.error,
+            "no token may follow: the request's mask, logit_bias, bad_words and min_tokens forbid all");
+  EXPECT_TRUE(none.tokens.empty());
 }
 
 TEST(PublicApi, CancellingWaitingAndTimeouts) {
@@ -391,6 +429,59 @@ TEST(CAbi, RanksAreNumbered) {
   config.data_parallel_size = -1;
   EXPECT_EQ(lantern_engine_create(&config, &engine), LANTERN_INVALID_ARGUMENT);
   EXPECT_STREQ(lantern_last_error(), "data_parallel_size is -1; set it to 1 up to 64");
+}
+
+struct Watched {
+  std::atomic<int32_t> calls{0};
+  std::atomic<int32_t> releases{0};
+};
+int32_t fail_at_two(void* context, const lantern_allowed_tokens_call* call) {
+  ++static_cast<Watched*>(context)->calls;
+  if (call->num_tokens == 2) return 7;
+  std::memset(call->mask, 0xff, call->mask_words * sizeof(uint32_t));
+  return 0;
+}
+void release(void* context) { ++static_cast<Watched*>(context)->releases; }
+
+TEST(CAbi, ACallbackIsReleasedOnceWhereItsRequestWasAccepted) {
+  lantern_engine_config config{};
+  config.struct_size = sizeof(config);
+  config.model_dir = kModel.c_str();
+  config.max_num_seqs = 2;
+  config.kv_cache_bytes = int64_t{64} << 20;
+  config.num_draft_tokens = 2;
+  lantern_engine* made = nullptr;
+  ASSERT_EQ(lantern_engine_create(&config, &made), LANTERN_OK) << lantern_last_error();
+  Watched watched;
+  lantern_request request{};
+  request.struct_size = sizeof(request);
+  request.prompt = "Copy: a b c";
+  request.max_tokens = 9;
+  request.ignore_eos = 1;
+  request.allowed_tokens = &fail_at_two;
+  request.allowed_tokens_context = &watched;
+  request.release_allowed_tokens_context = &release;
+  request.n = 1000;
+  lantern_stream* stream = nullptr;
+  EXPECT_EQ(lantern_engine_submit(made, &request, &stream), LANTERN_INVALID_ARGUMENT);
+  EXPECT_EQ(watched.releases, 0) << "what was refused stays the caller's";
+  request.n = 1;
+  ASSERT_EQ(lantern_engine_submit(made, &request, &stream), LANTERN_OK) << lantern_last_error();
+  lantern_output output{};
+  output.struct_size = sizeof(output);
+  size_t tokens = 0;
+  while (lantern_stream_next(stream, -1, &output) == LANTERN_OK) {
+    tokens += output.num_tokens;
+    if (output.end_reason == LANTERN_NOT_ENDED) continue;
+    EXPECT_EQ(output.end_reason, LANTERN_END_FAILED);
+    EXPECT_STREQ(output.error,
+                 "what says which tokens are allowed has failed: lantern_request.allowed_tokens returned 7");
+  }
+  EXPECT_EQ(tokens, 2u);
+  EXPECT_EQ(watched.calls, 3);
+  lantern_stream_destroy(stream);
+  lantern_engine_destroy(made);
+  EXPECT_EQ(watched.releases, 1);
 }
 
 TEST(CAbi, NullIsRefusedOrNothing) {

@@ -34,6 +34,7 @@ EngineSettings RunOptions::small_settings() {
   settings.limits.max_model_len = 2048;
   settings.limits.max_blocks_per_request = 32;
   settings.limits.num_blocks = 1 + 64 * 32;
+  settings.vocab_size = 2048;
   settings.prefix_caching = false;
   settings.adaptive_drafts = false;
   return settings;

@@ -73,8 +73,8 @@ TEST(EngineGraphs, AdaptiveDrafts) {
 TEST(EngineGraphs, EachBucketIsCapturedOnceAtTheStart) {
   const RunOptions options = options_with(GraphMode::kFull, 3);
   const auto run = EngineRun::create(options);
-  // 1, 2, 4, then every 8 to 96 tokens: 15 steps, and as many passes that fill or clear the drafter's cache. 1, 2, 4, 8, 16, 24
-  // requests: as many times 3 passes.
+  // 1, 2, 4, then every 8 to 96 tokens: 15 steps, and as many passes that fill or clear the drafter's cache. 1, 2, 4,
+  // 8, 16, 24 requests: as many times 3 passes.
   EXPECT_EQ(run->graphs().num_graphs, 3 * 15 + 6 * 3);
   EXPECT_GT(run->graphs().bytes, 0);
   EXPECT_TRUE(run->device().sealed());

@@ -1,6 +1,7 @@
 #include "fake_executor.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace lantern {
 namespace {
@@ -26,6 +27,56 @@ int32_t next_token(TextHash text, uint64_t seed, int32_t vocab) {
 
 float fake_logprob(TextHash text, int32_t token) {
   return -static_cast<float>(mix(text * 5 + static_cast<uint64_t>(token)) % 4096) / 64;
+}
+
+namespace {
+
+uint64_t hash_of(std::span<const int32_t> output) {
+  uint64_t hash = 0x2545f4914f6cdd1du;
+  for (const int32_t token : output) hash = mix(hash * 3 + static_cast<uint64_t>(token) + 1);
+  return hash;
+}
+bool allows(uint64_t output_hash, int32_t token) {
+  return mix(output_hash + static_cast<uint64_t>(token) * 977) % 3 != 0;
+}
+
+}  // namespace
+
+FakeConstraint::Answer FakeConstraint::answer_to(std::span<const int32_t> output) {
+  switch (hash_of(output) % 97) {
+    case 5: return Answer::kNone;
+    case 6: return Answer::kError;
+    case 7: return Answer::kException;
+    default: return Answer::kSome;
+  }
+}
+
+Status FakeConstraint::allow(int32_t choice, std::span<const int32_t> output, std::span<uint32_t> mask) {
+  std::vector<int32_t>& seen = seen_[choice];
+  if (output.size() < seen.size() || !std::ranges::equal(seen, output.first(seen.size())))
+    fault_ = fmt::format("P8: the output of choice {} is not what it was", choice);
+  if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) fault_ = "P8: a mask is not empty";
+  seen.assign(output.begin(), output.end());
+  switch (answer_to(output)) {
+    case Answer::kNone: return {};
+    case Answer::kError: return Error(ErrorCode::kCorrupt, "told to fail");
+    case Answer::kException: throw std::runtime_error("told to throw");
+    case Answer::kSome: break;
+  }
+  const uint64_t hash = hash_of(output);
+  for (int32_t token = 0; token < vocab_; ++token) {
+    if (allows(hash, token)) mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+  }
+  return {};
+}
+
+int32_t next_allowed_token(TextHash text, uint64_t seed, int32_t vocab, std::span<const int32_t> output) {
+  const int32_t first = next_token(text, seed, vocab);
+  const uint64_t hash = hash_of(output);
+  for (int32_t i = 0; i < vocab; ++i) {
+    if (allows(hash, (first + i) % vocab)) return (first + i) % vocab;
+  }
+  return -1;
 }
 
 FakeExecutor::FakeExecutor(const EngineSettings& settings, const Options& options)
@@ -246,8 +297,23 @@ void FakeExecutor::run_row(Step& step, size_t r) {
     }
     return text;
   };
+  // The first token from `token` on that the row's mask allows; -1: none.
+  const auto masked = [&](int32_t token) {
+    if (row.mask < 0) return token;
+    const auto words = static_cast<size_t>(batch.mask_words);
+    const auto mask = std::span(batch.masks).subspan(static_cast<size_t>(row.mask) * words, words);
+    for (int32_t i = 0; i < options_.vocab; ++i) {
+      const int32_t other = (token + i) % options_.vocab;
+      if ((mask[static_cast<size_t>(other) / 32] >> (other % 32) & 1u) != 0) return other;
+    }
+    return -1;
+  };
   int32_t produced = 0;
   const auto produce = [&](int32_t token) {
+    if (token < 0) {
+      step.status[r] = RowStatus::kNoToken;
+      return;
+    }
     const size_t at = r * static_cast<size_t>(settings_.limits.max_query_len) + static_cast<size_t>(produced++);
     step.tokens[at] = token;
     if (batch.logprobs) step.logprobs[at] = fake_logprob(slot.text.back(), token);
@@ -261,7 +327,7 @@ void FakeExecutor::run_row(Step& step, size_t r) {
                                     text_before(slot, begin + j), j < row.num_unwritten));
     }
     score_prompt(step, row, slot.prompt);
-    if (row.samples) produce(next_token(slot.text.back(), slot.seed, options_.vocab));
+    if (row.samples) produce(masked(next_token(slot.text.back(), slot.seed, options_.vocab)));
   } else {
     if (row.num_drafts() > static_cast<int32_t>(slot.drafts.size())) complain("slot {} has too few drafts", row.slot);
     TextHash text = text_before(slot, begin);
@@ -272,8 +338,9 @@ void FakeExecutor::run_row(Step& step, size_t r) {
     }
     slot.text.push_back(texts[0]);
     for (int32_t j = 0;; ++j) {
-      const int32_t token = next_token(slot.text.back(), slot.seed, options_.vocab);
+      const int32_t token = masked(next_token(slot.text.back(), slot.seed, options_.vocab));
       produce(token);
+      if (token < 0) break;
       if (j >= row.num_drafts() || slot.drafts[static_cast<size_t>(j)] != token) break;
       slot.text.push_back(texts[static_cast<size_t>(j) + 1]);
       ++drafts_accepted_;
@@ -282,7 +349,7 @@ void FakeExecutor::run_row(Step& step, size_t r) {
   step.num_tokens[r] = produced;
   if (produced > 0 && chance(options_.not_finite)) step.status[r] = RowStatus::kNotFinite;
 
-  if (!row.samples) return;
+  if (!row.samples || step.status[r] == RowStatus::kNoToken) return;
   // The drafter leaves entries of its own behind, right or wrong, where the table has blocks.
   slot.drafts.clear();
   TextHash text = append(slot.text.back(), slot.last_token);

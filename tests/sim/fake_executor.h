@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -25,6 +26,26 @@ TextHash append(TextHash text, int32_t token);
 int32_t next_token(TextHash text, uint64_t seed, int32_t vocab);
 // What is given as the log-probability of `token` behind `text`.
 float fake_logprob(TextHash text, int32_t token);
+
+// A hook of which everything is known: it allows some two of three tokens, by a hash of the output and the token.
+class FakeConstraint final : public TokenConstraint {
+ public:
+  enum class Answer : uint8_t { kSome, kNone, kError, kException };
+  // By the hash of the output alone.
+  static Answer answer_to(std::span<const int32_t> output);
+
+  explicit FakeConstraint(int32_t vocab) : vocab_(vocab) {}
+  Status allow(int32_t choice, std::span<const int32_t> output, std::span<uint32_t> mask) override;
+  // The first thing that went against the hook's contract.
+  const std::optional<std::string>& fault() const { return fault_; }
+
+ private:
+  int32_t vocab_;
+  std::map<int32_t, std::vector<int32_t>> seen_;  // by choice
+  std::optional<std::string> fault_;
+};
+// next_token(), or the first allowed one behind it, around the end of the vocabulary.
+int32_t next_allowed_token(TextHash text, uint64_t seed, int32_t vocab, std::span<const int32_t> output);
 
 class FakeExecutor final : public Executor {
  public:

@@ -79,6 +79,7 @@ SimSettings random_settings(uint64_t seed) {
   sim.executor.seed = seed;
   sim.arrivals = pick(1, 5) * 0.05;
   engine.max_logprobs = pick(-1, 3);
+  engine.vocab_size = sim.executor.vocab;
   return sim;
 }
 
@@ -99,6 +100,7 @@ void SimTotals::add(const SimTotals& other) {
   constrained += other.constrained;
   dummy_steps += other.dummy_steps;
   prompt_tokens_scored += other.prompt_tokens_scored;
+  constraint_failures += other.constraint_failures;
   longest_wait = std::max(longest_wait, other.longest_wait);
 }
 
@@ -130,7 +132,7 @@ Request Simulation::make_request(const SimEvent& event) const {
   request.priority = event.d % 5 == 1 ? event.c % 4 : 0;
   if (event.d % 11 == 3) request.deadline = now_ + EngineTime(event.b);
   if (event.a % 7 == 1) request.cache_salt = "other";
-  request.constrained = event.b % 6 == 2;
+  if (event.b % 6 == 2) request.constraint = std::make_shared<FakeConstraint>(settings_.executor.vocab);
   // More than the engine gives is refused.
   if (event.c % 4 == 1) request.logprobs = event.d % 5;
   if (event.d % 4 == 2) request.prompt_logprobs = std::min(event.c % 3, std::max(engine.max_logprobs, 0));
@@ -145,13 +147,14 @@ void Simulation::submit(Request request) {
     return;
   }
   const auto n = static_cast<size_t>(shared->n);
-  totals_.constrained += shared->constrained ? 1 : 0;
+  totals_.constrained += shared->constraint != nullptr ? 1 : 0;
   watched_[*id] = {shared,
                    totals_.steps,
                    std::vector<int32_t>(n),
                    std::vector<bool>(n),
                    std::vector<bool>(n),
                    std::vector<int32_t>(n)};
+  watched_[*id].constraint = std::dynamic_pointer_cast<FakeConstraint>(shared->constraint);
   submitted_.push_back(*id);
   if (submitted_.size() > 16) submitted_.erase(submitted_.begin());
 }
@@ -163,6 +166,13 @@ void Simulation::cancel(size_t which) {
   const bool cancelled = engine_.cancel(id);
   if (lived && !cancelled) complain("request {} lives and cannot be cancelled", id);
   if (watched_.contains(id)) complain("F4: request {} was cancelled and has not ended", id);
+}
+
+int32_t Simulation::expected_token(const Sequence& sequence, TextHash text, int32_t position) const {
+  const int32_t vocab = settings_.executor.vocab;
+  if (!sequence.constrained()) return next_token(text, sequence.seed(), vocab);
+  return next_allowed_token(text, sequence.seed(), vocab,
+                            sequence.outputs().first(static_cast<size_t>(position - sequence.prompt_len)));
 }
 
 OutputSink::Verdict Simulation::on_tokens(const Sequence& sequence, int32_t count) {
@@ -184,7 +194,9 @@ OutputSink::Verdict Simulation::on_tokens(const Sequence& sequence, int32_t coun
     if (i < sequence.prompt_len && token != watched.request->prompt[static_cast<size_t>(i)]) {
       complain("F5: the prompt has changed");
     }
-    if (i >= sequence.prompt_len && token != next_token(text, sequence.seed(), settings_.executor.vocab)) {
+    // What a hook allowed is looked at once: its answer takes the whole output.
+    const bool looked_at = i < sequence.prompt_len || (sequence.constrained() && i < old_tokens);
+    if (!looked_at && token != expected_token(sequence, text, i)) {
       complain("F5: output token {} of choice {} is not the one that the text leads to", i - sequence.prompt_len,
                choice);
     }
@@ -270,6 +282,14 @@ void Simulation::on_end(const Sequence& sequence) {
     case EndReason::kDeadline:
       if (request.deadline > now_) complain("F4: ended before its deadline");
       break;
+    case EndReason::kFailed: {
+      const bool hook =
+          sequence.constrained() && FakeConstraint::answer_to(sequence.outputs()) != FakeConstraint::Answer::kSome;
+      if (!hook && settings_.executor.not_finite == 0) complain("F4: failed for no reason");
+      if (sequence.failure.empty()) complain("F4: failed without a word");
+      totals_.constraint_failures += hook ? 1 : 0;
+      break;
+    }
     case EndReason::kNone: complain("F4: ended for no reason"); break;
     default: break;
   }
@@ -347,6 +367,9 @@ void Simulation::finish() {
 std::optional<std::string> Simulation::check() {
   if (auto violation = find_violation(engine_)) complain("{}", *violation);
   if (executor_.fault()) complain("{}", *executor_.fault());
+  for (const auto& [id, watched] : watched_) {
+    if (watched.constraint != nullptr && watched.constraint->fault()) complain("{}", *watched.constraint->fault());
+  }
   for (const auto& [id, watched] : watched_) {
     if (totals_.steps - watched.since_step > kMostSteps) complain("F2: request {} has waited {} steps", id, kMostSteps);
   }

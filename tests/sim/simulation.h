@@ -40,7 +40,7 @@ struct SimTotals {
   int64_t ends_by_reason[6] = {};
   int64_t preemptions = 0, cached_tokens = 0, drafts_accepted = 0, blocks_copied = 0, forks = 0, overtakes = 0,
           refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0, dummy_steps = 0,
-          prompt_tokens_scored = 0;
+          prompt_tokens_scored = 0, constraint_failures = 0;
   int64_t longest_wait = 0;  // steps from submission to end
   void add(const SimTotals& other);
 };
@@ -80,6 +80,7 @@ class Simulation final : private OutputSink {
     std::vector<bool> told_to_stop;
     std::vector<int32_t> logprobs;  // by choice: tokens whose log-probabilities the sink got
     int32_t scored = 0;             // of the prompt
+    std::shared_ptr<FakeConstraint> constraint = nullptr;
   };
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
@@ -88,6 +89,7 @@ class Simulation final : private OutputSink {
   void on_end(const Sequence& sequence) override;
 
   Request make_request(const SimEvent& event) const;
+  int32_t expected_token(const Sequence& sequence, TextHash text, int32_t position) const;
   void begin();
   void finish();
   void plan_twice();
