@@ -339,17 +339,18 @@ class Engine {
     r.top_logprobs = request.logprobs.value_or(0);
     r.prompt_logprobs = request.prompt_logprobs ? 1 : 0;
     r.top_prompt_logprobs = request.prompt_logprobs.value_or(0);
-    std::unique_ptr<detail::AllowedTokens> allowed_tokens;
-    if (request.allowed_tokens) {
-      allowed_tokens = std::make_unique<detail::AllowedTokens>(request.allowed_tokens);
+    if (request.allowed_tokens) {  // the engine's, once the request is accepted
       r.allowed_tokens = &detail::ask_allowed_tokens;
-      r.allowed_tokens_context = allowed_tokens.get();
+      r.allowed_tokens_context = std::make_unique<detail::AllowedTokens>(request.allowed_tokens).release();
       r.release_allowed_tokens_context = &detail::release_allowed_tokens;
     }
     lantern_stream* stream = nullptr;
     const lantern_status status = lantern_engine_submit(engine_.get(), &r, &stream);
-    if (status != LANTERN_OK) return detail::last_error(status);
-    (void)allowed_tokens.release();  // the engine's now
+    if (status != LANTERN_OK) {
+      Error error = detail::last_error(status);
+      detail::release_allowed_tokens(r.allowed_tokens_context);
+      return error;
+    }
     return TokenStream(stream);
   }
 
