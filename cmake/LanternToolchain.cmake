@@ -34,7 +34,7 @@ list(REMOVE_ITEM lantern_cuda_host_flags -Wconversion)
 list(JOIN lantern_cuda_host_flags "," lantern_cuda_host_flags)
 target_compile_options(lantern_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${lantern_flags}>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${lantern_cuda_host_flags};-lineinfo;-diag-suppress=554>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${lantern_cuda_host_flags};-lineinfo;-diag-suppress=554;--expt-relaxed-constexpr;--fmad=false>")
 # fmt 9 does not trust nvcc with constexpr, without which its check of format strings does not compile.
 target_compile_definitions(lantern_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 if(LANTERN_WERROR)

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "attention/block_copy.h"
+#include "attention/cuda_attention.h"
 
 namespace lantern {
 namespace {
@@ -17,7 +18,7 @@ void copy_blocks_kernel(const BlockCopyParams& p, HostContext& context) {
 }  // namespace
 
 void copy_blocks(Stream& stream, const BlockCopyParams& params) {
-  stream.launch("copy_blocks", &copy_blocks_kernel, params);
+  launch_attention(stream, "copy_blocks", &copy_blocks_kernel, &CudaAttention::copy_blocks, params);
 }
 
 }  // namespace lantern

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "attention/cache_write.h"
+#include "attention/cuda_attention.h"
 #include "base/check.h"
 
 namespace lantern {
@@ -43,11 +44,11 @@ void write_index_key_kernel(const IndexKeyWriteParams& p, HostContext& context) 
 }  // namespace
 
 void write_latent(Stream& stream, const LatentWriteParams& params) {
-  stream.launch("write_latent", &write_latent_kernel, params);
+  launch_attention(stream, "write_latent", &write_latent_kernel, &CudaAttention::write_latent, params);
 }
 
 void write_index_key(Stream& stream, const IndexKeyWriteParams& params) {
-  stream.launch("write_index_key", &write_index_key_kernel, params);
+  launch_attention(stream, "write_index_key", &write_index_key_kernel, &CudaAttention::write_index_key, params);
 }
 
 void hadamard_transform(float* values, int32_t length) {

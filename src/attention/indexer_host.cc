@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "attention/cache_write.h"
+#include "attention/cuda_attention.h"
 #include "attention/host_math.h"
 #include "attention/indexer.h"
 #include "attention/scratch_layout.h"
@@ -248,7 +249,7 @@ int64_t index_scratch_bytes(int32_t max_context, int32_t heads, int32_t dim, int
 }
 
 void index_select(Stream& stream, const IndexSelectParams& params) {
-  stream.launch("index_select", &index_select_kernel, params);
+  launch_attention(stream, "index_select", &index_select_kernel, &CudaAttention::index_select, params);
 }
 
 }  // namespace lantern

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "attention/cuda_attention.h"
 #include "attention/host_math.h"
 #include "attention/kv_up_projection.h"
 #include "attention/mla.h"
@@ -102,11 +103,11 @@ void project_value_kernel(const ProjectValueParams& params, HostContext& context
 }  // namespace
 
 void absorb_query(Stream& stream, const AbsorbQueryParams& params) {
-  stream.launch("absorb_query", &absorb_query_kernel, params);
+  launch_attention(stream, "absorb_query", &absorb_query_kernel, &CudaAttention::absorb_query, params);
 }
 
 void project_value(Stream& stream, const ProjectValueParams& params) {
-  stream.launch("project_value", &project_value_kernel, params);
+  launch_attention(stream, "project_value", &project_value_kernel, &CudaAttention::project_value, params);
 }
 
 }  // namespace lantern

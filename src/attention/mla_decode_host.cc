@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "attention/cuda_attention.h"
 #include "attention/host_math.h"
 #include "attention/mla.h"
 #include "attention/scratch_layout.h"
@@ -273,7 +274,7 @@ int64_t mla_decode_scratch_bytes(int32_t max_tokens, int32_t heads, int32_t kv_l
 }
 
 void mla_decode(Stream& stream, const MlaDecodeParams& params) {
-  stream.launch("mla_decode", &mla_decode_kernel, params);
+  launch_attention(stream, "mla_decode", &mla_decode_kernel, &CudaAttention::mla_decode, params);
 }
 
 }  // namespace lantern

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "attention/cuda_attention.h"
 #include "attention/host_amx.h"
 #include "attention/host_math.h"
 #include "attention/kv_up_projection.h"
@@ -275,7 +276,7 @@ std::string mla_host_implementation() {
 }
 
 void mla_prefill(Stream& stream, const MlaPrefillParams& params) {
-  stream.launch("mla_prefill", &mla_prefill_kernel, params);
+  launch_attention(stream, "mla_prefill", &mla_prefill_kernel, &CudaAttention::mla_prefill, params);
 }
 
 }  // namespace lantern

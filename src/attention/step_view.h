@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "device/fixed.h"
 #include "device/row_count.h"
 
@@ -28,7 +29,7 @@ struct StepView {
   DevPtr<const int32_t> block_table;        // [requests, block_table_stride]
 
   // Where the key of a request's position lies. `table` is the request's row of the block table.
-  int64_t slot_of(const int32_t* table, int32_t position) const {
+  LANTERN_HOST_DEVICE int64_t slot_of(const int32_t* table, int32_t position) const {
     const int32_t place = position + key_offset;
     return int64_t{table[place / block_size]} * block_size + place % block_size;
   }

@@ -62,7 +62,9 @@ std::string_view to_string(FinishReason reason) {
 Result<std::unique_ptr<Device>> make_device(const std::string& name, int32_t threads) {
   if (name == "cpu" || name == "auto") return make_host_device(threads);
   if (name == "cuda") {
-    return Error(ErrorCode::kUnsupported, "--device cuda: this build runs models on the CPU only; use --device cpu");
+    Result<std::unique_ptr<Device>> device = make_cuda_device();
+    if (!device.ok()) return std::move(device).error().within("--device cuda");
+    return device;
   }
   return Error(ErrorCode::kInvalidArgument, fmt::format("--device {} is not known; use cpu, cuda or auto", name));
 }

@@ -253,7 +253,9 @@ TEST(SessionTest, RefusesBadOptionsByName) {
   EXPECT_NE(message({.max_model_len = 513}).find("a context of 513 tokens"), std::string::npos);
   EXPECT_NE(message({.prefill_chunk = 0}).find("--prefill-chunk 0"), std::string::npos);
   EXPECT_NE(message({.indexer = "magic"}).find("--indexer magic"), std::string::npos);
-  EXPECT_FALSE(make_device("cuda", 1).ok());
+  if (const auto cuda = make_device("cuda", 1); !cuda.ok()) {
+    EXPECT_TRUE(cuda.error().message().starts_with("--device cuda: ")) << cuda.error().message();
+  }
   EXPECT_FALSE(make_device("tpu", 1).ok());
 }
 

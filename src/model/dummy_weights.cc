@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "device/persistent_buffer.h"
 #include "model/weight_slice.h"
 #include "model/weight_source.h"
 #include "model/weights.h"
@@ -82,8 +83,8 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
 
   ~DummyStore() override {
     if (region_ == nullptr) return;
-    device_.unregister_memory(region_);
-    ::munmap(region_, static_cast<size_t>(region_bytes_));
+    if (copy_ == nullptr) device_.unregister_memory(region_);
+    unmap_region();
   }
 
   Status make() {
@@ -93,6 +94,10 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
     tensor_index_ = 0;
     ASSIGN_OR_RETURN(weights_, collect_weights(config_, *this));
     run_jobs();
+    if (copy_ != nullptr) {
+      device_.copy_to_device(base_, region_, static_cast<size_t>(region_bytes_));
+      unmap_region();
+    }
     return {};
   }
 
@@ -138,7 +143,7 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
 
   Result<DevPtr<const ExpertWeights>> expert_table(std::span<const ExpertWeights> experts) override {
     const Fixed<const std::byte> bytes = reserve(std::ssize(std::as_bytes(experts)));
-    if (region_ != nullptr) std::memcpy(region_ + (bytes.data() - region_), experts.data(), experts.size_bytes());
+    if (region_ != nullptr) std::memcpy(region_ + (bytes.data() - base_), experts.data(), experts.size_bytes());
     return DevPtr<const ExpertWeights>(mint(reinterpret_cast<const ExpertWeights*>(bytes.data()), std::ssize(experts)));
   }
 
@@ -150,12 +155,12 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
     used_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (region_ == nullptr) return mint(static_cast<const std::byte*>(nullptr), bytes);
     CHECK(used_bytes_ <= region_bytes_, "{} bytes were counted, {} are asked for", region_bytes_, used_bytes_);
-    return mint(static_cast<const std::byte*>(region_ + begin), bytes);
+    return mint(static_cast<const std::byte*>(base_ + begin), bytes);
   }
   Fixed<const std::byte> take(int64_t bytes, FillJob job) {
     const Fixed<const std::byte> reserved = reserve(bytes);
     if (region_ != nullptr) {
-      job.begin = region_ + (reserved.data() - region_);
+      job.begin = region_ + (reserved.data() - base_);
       job.bytes = bytes;
       jobs_.push_back(job);
     }
@@ -180,8 +185,20 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
     ::madvise(address, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a hint; without it only the TLB suffers
     region_ = static_cast<std::byte*>(address);
     region_bytes_ = bytes;
-    device_.register_memory(MemoryClass::kWeights, "dummy weights", region_, static_cast<size_t>(bytes));
+    base_ = region_;
+    if (device_.kind() == DeviceKind::kCpu) {
+      device_.register_memory(MemoryClass::kWeights, "dummy weights", region_, static_cast<size_t>(bytes));
+      return {};
+    }
+    ASSIGN_OR_RETURN(copy_,
+                     PersistentBuffer<std::byte>::create(device_, "dummy weights", bytes, MemoryClass::kWeights));
+    base_ = copy_->fixed().data();
     return {};
+  }
+
+  void unmap_region() {
+    if (region_ != nullptr) ::munmap(region_, static_cast<size_t>(region_bytes_));
+    region_ = nullptr;
   }
 
   void run_jobs() {
@@ -212,7 +229,9 @@ class DummyStore final : public WeightStore, private WeightSource, private Fixed
   Device& device_;
   ModelWeights weights_;
   std::vector<FillJob> jobs_;
-  std::byte* region_ = nullptr;  // null while the first walk counts
+  std::byte* region_ = nullptr;  // where the values are made; null while the first walk counts
+  std::byte* base_ = nullptr;    // the region as the device sees it: itself, or the copy of it
+  std::unique_ptr<PersistentBuffer<std::byte>> copy_;
   int64_t region_bytes_ = 0;
   int64_t used_bytes_ = 0;
   int64_t tensor_index_ = 0;

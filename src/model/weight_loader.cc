@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -40,11 +42,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                                checkpoint_.dir().string(), static_cast<double>(total) / kGiB, available / kGiB,
                                device_.description()));
     }
-    for (const auto& shard : checkpoint_.shards()) {
-      device_.register_memory(MemoryClass::kWeights, shard->path().filename().string(), shard->mapping().data(),
-                              shard->mapping().size());
-      registered_.push_back(shard->mapping().data());
-    }
+    for (const auto& shard : checkpoint_.shards()) RETURN_IF_ERROR(bring_to_device(*shard));
     ASSIGN_OR_RETURN(vectors_,
                      PersistentBuffer<float>::create(device_, "weight vectors", vector_floats_, MemoryClass::kWeights));
     ASSIGN_OR_RETURN(expert_tables_, PersistentBuffer<ExpertWeights>::create(device_, "expert tables", expert_count_,
@@ -181,8 +179,28 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
     return {};
   }
 
-  static Fixed<const std::byte> fixed_bytes(const Checkpoint::Tensor& tensor) {
-    return mint(tensor.data().data(), std::ssize(tensor.data()));
+  // The host device reads the mapped file itself; others get a copy of it.
+  Status bring_to_device(const SafetensorsFile& shard) {
+    const auto mapping = shard.mapping();
+    const std::string name = shard.path().filename().string();
+    if (device_.kind() == DeviceKind::kCpu) {
+      device_.register_memory(MemoryClass::kWeights, name, mapping.data(), mapping.size());
+      registered_.push_back(mapping.data());
+      return {};
+    }
+    ASSIGN_OR_RETURN(auto copy,
+                     PersistentBuffer<std::byte>::create(device_, name, std::ssize(mapping), MemoryClass::kWeights));
+    device_.copy_to_device(copy->fixed().data(), mapping.data(), mapping.size());
+    copies_.emplace(&shard, std::move(copy));
+    return {};
+  }
+
+  // The tensor's bytes as the device sees them.
+  Fixed<const std::byte> fixed_bytes(const Checkpoint::Tensor& tensor) const {
+    const std::span<const std::byte> data = tensor.data();
+    const auto copy = copies_.find(tensor.file);
+    if (copy == copies_.end()) return mint(data.data(), std::ssize(data));
+    return copy->second->fixed().sub(data.data() - tensor.file->mapping().data(), std::ssize(data));
   }
   static std::string where(const Checkpoint::Tensor& tensor) { return tensor.file->path().string(); }
 
@@ -214,6 +232,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
   std::unique_ptr<PersistentBuffer<float>> vectors_;
   std::unique_ptr<PersistentBuffer<ExpertWeights>> expert_tables_;
   std::vector<const void*> registered_;
+  std::map<const SafetensorsFile*, std::unique_ptr<PersistentBuffer<std::byte>>> copies_;
   std::set<std::string_view> used_;
 
   bool binding_ = false;  // false in the first walk

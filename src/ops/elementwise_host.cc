@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/cuda_ops.h"
 #include "ops/elementwise.h"
 
 namespace lantern {
@@ -27,8 +28,10 @@ void add_kernel(const AddParams& p, HostContext& context) {
 
 }  // namespace
 
-void fill(Stream& stream, const FillParams& params) { stream.launch("fill", &fill_kernel, params); }
-void scale(Stream& stream, const ScaleParams& params) { stream.launch("scale", &scale_kernel, params); }
-void add(Stream& stream, const AddParams& params) { stream.launch("add", &add_kernel, params); }
+void fill(Stream& stream, const FillParams& params) { launch_op(stream, "fill", &fill_kernel, &CudaOps::fill, params); }
+void scale(Stream& stream, const ScaleParams& params) {
+  launch_op(stream, "scale", &scale_kernel, &CudaOps::scale, params);
+}
+void add(Stream& stream, const AddParams& params) { launch_op(stream, "add", &add_kernel, &CudaOps::add, params); }
 
 }  // namespace lantern

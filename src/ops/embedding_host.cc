@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/dtype.h"
+#include "ops/cuda_ops.h"
 
 namespace lantern {
 namespace {
@@ -61,11 +62,11 @@ void embedding(Stream& stream, const EmbeddingParams& params) {
   const DType dtype = params.table.dtype;
   CHECK((dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) && params.table.block_rows == 0,
         "an embedding table of {} cannot be looked up; f32, f16 or bf16 without scales can", to_string(dtype));
-  stream.launch("embedding", &embedding_kernel, params);
+  launch_op(stream, "embedding", &embedding_kernel, &CudaOps::embedding, params);
 }
 
 void gather_rows(Stream& stream, const GatherRowsParams& params) {
-  stream.launch("gather_rows", &gather_rows_kernel, params);
+  launch_op(stream, "gather_rows", &gather_rows_kernel, &CudaOps::gather_rows, params);
 }
 
 }  // namespace lantern

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 
+#include "ops/cuda_ops.h"
 #include "ops/gemm_kernel.h"
 
 namespace lantern {
@@ -159,7 +160,9 @@ int64_t linear_scratch_bytes(int64_t max_rows, int64_t max_cols) {
   return bytes + kPanelAlignment;
 }
 
-void linear(Stream& stream, const LinearParams& params) { stream.launch("linear", &linear_kernel, params); }
+void linear(Stream& stream, const LinearParams& params) {
+  launch_op(stream, "linear", &linear_kernel, &CudaOps::linear, params);
+}
 
 void linear_host(std::span<const LinearParams> tasks, HostContext& context) {
   for (size_t begin = 0; begin < tasks.size(); begin += kMaxJobs) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 #include "ops/row_math_host.h"
 
 namespace lantern {
@@ -280,7 +281,7 @@ void mlp(Stream& stream, const MlpParams& params) {
   const int64_t needed = mlp_scratch_bytes(params.tokens, w.gate.cols, w.gate.rows);
   CHECK(params.scratch_bytes >= needed, "an MLP of {} tokens has {} bytes of scratch and needs {}", params.tokens,
         params.scratch_bytes, needed);
-  stream.launch("mlp", &mlp_kernel, params);
+  launch_op(stream, "mlp", &mlp_kernel, &CudaOps::mlp, params);
 }
 
 int64_t moe_scratch_bytes(int64_t max_tokens, int32_t experts_per_token, int32_t num_experts, int64_t hidden,
@@ -293,7 +294,7 @@ void moe(Stream& stream, const MoeParams& params) {
   const int64_t needed = moe_scratch_bytes(p.tokens, p.experts_per_token, p.num_experts, p.hidden, p.intermediate);
   CHECK(p.scratch_bytes >= needed, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
         p.tokens, p.scratch_bytes, needed);
-  stream.launch("moe", &moe_kernel, params);
+  launch_op(stream, "moe", &moe_kernel, &CudaOps::moe, params);
 }
 
 }  // namespace lantern

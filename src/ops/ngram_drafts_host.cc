@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 #include "ops/ngram_drafts.h"
 #include "ops/sampler_math.h"
 
@@ -50,7 +51,7 @@ void ngram_drafts_kernel(const NgramDraftsParams& p, HostContext& context) {
 void ngram_drafts(Stream& stream, const NgramDraftsParams& params) {
   CHECK(params.min_ngram >= 1 && params.max_ngram >= params.min_ngram, "n-grams of {} to {} tokens", params.min_ngram,
         params.max_ngram);
-  stream.launch("ngram_drafts", &ngram_drafts_kernel, params);
+  launch_op(stream, "ngram_drafts", &ngram_drafts_kernel, &CudaOps::ngram_drafts, params);
 }
 
 }  // namespace lantern

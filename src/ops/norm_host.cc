@@ -1,3 +1,4 @@
+#include "ops/cuda_ops.h"
 #include "ops/norm.h"
 
 #include <algorithm>
@@ -136,14 +137,16 @@ void layer_norm_kernel(const LayerNormParams& p, HostContext& context) {
 
 }  // namespace
 
-void rms_norm(Stream& stream, const RmsNormParams& params) { stream.launch("rms_norm", &rms_norm_kernel, params); }
+void rms_norm(Stream& stream, const RmsNormParams& params) {
+  launch_op(stream, "rms_norm", &rms_norm_kernel, &CudaOps::rms_norm, params);
+}
 
 void add_rms_norm(Stream& stream, const AddRmsNormParams& params) {
-  stream.launch("add_rms_norm", &add_rms_norm_kernel, params);
+  launch_op(stream, "add_rms_norm", &add_rms_norm_kernel, &CudaOps::add_rms_norm, params);
 }
 
 void layer_norm(Stream& stream, const LayerNormParams& params) {
-  stream.launch("layer_norm", &layer_norm_kernel, params);
+  launch_op(stream, "layer_norm", &layer_norm_kernel, &CudaOps::layer_norm, params);
 }
 
 }  // namespace lantern

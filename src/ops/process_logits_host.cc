@@ -3,9 +3,10 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 #include "ops/process_logits.h"
 #include "ops/row_math_host.h"
-#include "ops/sampler_math.h"
+#include "ops/sampler_rows.h"
 
 namespace lantern {
 namespace {
@@ -110,38 +111,13 @@ void process_logits_kernel(const ProcessLogitsParams& p, HostContext& context) {
 }
 
 void expand_sample_rows_kernel(const ExpandSampleRowsParams& p, HostContext&) {
-  for (int64_t r = 0; r < p.max_rows; ++r) {
-    p.rows.slots[r] = -1;
-    p.rows.drafts_before[r] = 0;
-    p.rows.output_positions[r] = 0;
-    p.rows.settings[r] = {};
-    p.rows.num_logprobs[r] = -1;
-  }
+  for (int64_t r = 0; r < p.max_rows; ++r) sampler::clear_sample_row(p.rows, r);
   const int32_t requests = sampler::request_count(p.requests);
-  for (int32_t b = 0; b < requests; ++b) {
-    const int32_t slot = p.requests.slots[b];
-    if (!sampler::is_slot(p.slots, slot)) continue;
-    const SlotRules& rules = p.slots.rules[slot];
-    const int64_t base = int64_t{p.slots.history_len[slot]} - p.slots.prompt_len[slot];
-    const int32_t begin = std::max(p.requests.sample_start_loc[b], 0);
-    const int32_t end = std::min(p.requests.sample_start_loc[b + 1], p.max_rows);
-    for (int32_t r = begin; r < end; ++r) {
-      p.rows.slots[r] = slot;
-      p.rows.drafts_before[r] = r - begin;
-      p.rows.output_positions[r] = base + (r - begin);
-      p.rows.settings[r] = rules.sampling;
-      p.rows.num_logprobs[r] = rules.num_logprobs;
-    }
-  }
+  for (int32_t b = 0; b < requests; ++b) sampler::expand_request(p, b);
 }
 
 void prompt_targets_kernel(const PromptTargetsParams& p, HostContext&) {
-  for (int64_t r = 0; r < p.rows; ++r) {
-    const int32_t slot = p.row_slots[r];
-    const int32_t next = p.positions[r] + 1;
-    const bool exists = sampler::is_slot(p.slots, slot) && next >= 1 && next < p.slots.prompt_len[slot];
-    p.targets[r] = exists ? p.slots.history[int64_t{slot} * p.slots.max_model_len + next] : -1;
-  }
+  for (int64_t r = 0; r < p.rows; ++r) p.targets[r] = sampler::prompt_target(p, r);
 }
 
 }  // namespace
@@ -155,15 +131,15 @@ void process_logits(Stream& stream, const ProcessLogitsParams& params) {
   CHECK(params.slots.vocab > 0 && params.scratch_bytes >= needed,
         "processing {} rows of {} logits has {} bytes of scratch, needs {}", params.rows, params.slots.vocab,
         params.scratch_bytes, needed);
-  stream.launch("process_logits", &process_logits_kernel, params);
+  launch_op(stream, "process_logits", &process_logits_kernel, &CudaOps::process_logits, params);
 }
 
 void expand_sample_rows(Stream& stream, const ExpandSampleRowsParams& params) {
-  stream.launch("expand_sample_rows", &expand_sample_rows_kernel, params);
+  launch_op(stream, "expand_sample_rows", &expand_sample_rows_kernel, &CudaOps::expand_sample_rows, params);
 }
 
 void prompt_targets(Stream& stream, const PromptTargetsParams& params) {
-  stream.launch("prompt_targets", &prompt_targets_kernel, params);
+  launch_op(stream, "prompt_targets", &prompt_targets_kernel, &CudaOps::prompt_targets, params);
 }
 
 }  // namespace lantern

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 
 namespace lantern {
 namespace {
@@ -107,9 +108,9 @@ double yarn_softmax_factor(const RopeScaling& scaling) {
 }
 
 void rope_table(Stream& stream, const RopeTableParams& params) {
-  stream.launch("rope_table", &rope_table_kernel, params);
+  launch_op(stream, "rope_table", &rope_table_kernel, &CudaOps::rope_table, params);
 }
 
-void rope(Stream& stream, const RopeParams& params) { stream.launch("rope", &rope_kernel, params); }
+void rope(Stream& stream, const RopeParams& params) { launch_op(stream, "rope", &rope_kernel, &CudaOps::rope, params); }
 
 }  // namespace lantern

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 #include "ops/moe.h"
 
 namespace lantern {
@@ -144,7 +145,7 @@ void router(Stream& stream, const RouterParams& params) {
   const int32_t reachable = p.groups > 1 ? p.experts / p.groups * p.topk_groups : p.experts;
   CHECK(p.experts_per_token >= 1 && p.experts_per_token <= reachable, "{} experts per token cannot be chosen among {}",
         p.experts_per_token, reachable);
-  stream.launch("router", &router_kernel, p);
+  launch_op(stream, "router", &router_kernel, &CudaOps::router, p);
 }
 
 }  // namespace lantern

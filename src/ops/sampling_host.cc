@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/cuda_ops.h"
 #include "ops/philox.h"
 #include "ops/row_math_host.h"
 
@@ -225,9 +226,11 @@ void sample(Stream& stream, const SampleParams& params) {
   const int64_t needed = sample_scratch_bytes(params.rows, params.vocab);
   CHECK(params.vocab > 0 && params.scratch_bytes >= needed, "sampling {} rows of {} has {} bytes of scratch, needs {}",
         params.rows, params.vocab, params.scratch_bytes, needed);
-  stream.launch("sample", &sample_kernel, params);
+  launch_op(stream, "sample", &sample_kernel, &CudaOps::sample, params);
 }
 
-void logprobs(Stream& stream, const LogprobParams& params) { stream.launch("logprobs", &logprobs_kernel, params); }
+void logprobs(Stream& stream, const LogprobParams& params) {
+  launch_op(stream, "logprobs", &logprobs_kernel, &CudaOps::logprobs, params);
+}
 
 }  // namespace lantern

@@ -4,7 +4,9 @@
 
 #include <cstring>
 #include <iostream>
+#include <tuple>
 
+#include "device/devices_test.h"
 #include "golden/compare.h"
 #include "golden/golden_case.h"
 #include "golden/loaded_case.h"
@@ -41,10 +43,20 @@ bool same_bits(const Matrix& a, const Matrix& b) {
          std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(float)) == 0;
 }
 
-class Golden : public testing::TestWithParam<CaseName> {};
+class Golden : public testing::TestWithParam<std::tuple<CaseName, test::DeviceFactory>> {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<Device>> device = std::get<1>(GetParam()).make();
+    if (!device.ok()) GTEST_SKIP() << "no device: " << device.error().message();
+    loaded_ = std::make_unique<LoadedCase>(name(), std::get<0>(GetParam()).shards, std::move(device).value());
+  }
+  const char* name() const { return std::get<0>(GetParam()).name; }
+
+  std::unique_ptr<LoadedCase> loaded_;
+};
 
 TEST_P(Golden, EverySchedule) {
-  LoadedCase loaded(GetParam().name, GetParam().shards);
+  LoadedCase& loaded = *loaded_;
   std::unique_ptr<ModelRun> run = loaded.make_run();
   ASSERT_NE(run, nullptr);
   const auto tokens = inputs(loaded.golden());
@@ -55,8 +67,7 @@ TEST_P(Golden, EverySchedule) {
     for (int s = 0; s < loaded.golden().num_sequences(); ++s) {
       const Comparison result = compare_sequence(loaded.golden(), s, captures[static_cast<size_t>(s)]);
       EXPECT_TRUE(result.problems.empty()) << result.summary();
-      std::cout << GetParam().name << ", " << to_string(schedule) << ", sequence " << s << ": " << result.summary()
-                << "\n";
+      std::cout << name() << ", " << to_string(schedule) << ", sequence " << s << ": " << result.summary() << "\n";
     }
     if (schedule == Schedule::kOneShot) one_shot = captures;
     // One form of attention, other batches and chunks: the very same bits.
@@ -69,25 +80,28 @@ TEST_P(Golden, EverySchedule) {
 }
 
 TEST_P(Golden, PaddingAndThreadsDoNotChangeABit) {
-  LoadedCase loaded(GetParam().name, GetParam().shards);
-  LoadedCase single(GetParam().name, GetParam().shards, /*threads=*/1);
+  LoadedCase& loaded = *loaded_;
   const auto tokens = inputs(loaded.golden());
   std::unique_ptr<ModelRun> run = loaded.make_run();
-  std::unique_ptr<ModelRun> single_run = single.make_run();
   ASSERT_NE(run, nullptr);
-  ASSERT_NE(single_run, nullptr);
   const std::vector<Step> steps = make_schedule(Schedule::kMixed, lengths(tokens));
   const auto plain = run->run(tokens, steps);
   const auto padded = run->run(tokens, steps, /*padding=*/5);
-  const auto one_thread = single_run->run(tokens, steps);
   for (size_t s = 0; s < plain.size(); ++s) {
     EXPECT_TRUE(same_bits(plain[s].logits, padded[s].logits)) << "padding, sequence " << s;
+  }
+  if (std::get<1>(GetParam()).name != "cpu") return;
+  LoadedCase single(name(), std::get<0>(GetParam()).shards, /*threads=*/1);
+  std::unique_ptr<ModelRun> single_run = single.make_run();
+  ASSERT_NE(single_run, nullptr);
+  const auto one_thread = single_run->run(tokens, steps);
+  for (size_t s = 0; s < plain.size(); ++s) {
     EXPECT_TRUE(same_bits(plain[s].logits, one_thread[s].logits)) << "one thread, sequence " << s;
   }
 }
 
 TEST_P(Golden, GreedyContinuation) {
-  LoadedCase loaded(GetParam().name, GetParam().shards);
+  LoadedCase& loaded = *loaded_;
   std::unique_ptr<ModelRun> run = loaded.make_run();
   ASSERT_NE(run, nullptr);
   const GoldenCase& golden = loaded.golden();
@@ -111,8 +125,11 @@ TEST_P(Golden, GreedyContinuation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(kCases),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Cases, Golden,
+                         testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(test::test_devices())),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" + std::get<1>(test.param).name;
+                         });
 
 }  // namespace
 }  // namespace lantern::golden

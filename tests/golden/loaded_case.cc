@@ -5,7 +5,10 @@
 namespace lantern::golden {
 
 LoadedCase::LoadedCase(std::string_view name, int shards, int threads)
-    : golden_(load_golden_case(name)), checkpoint_(golden_, shards), device_(make_host_device(threads)) {}
+    : LoadedCase(name, shards, make_host_device(threads)) {}
+
+LoadedCase::LoadedCase(std::string_view name, int shards, std::unique_ptr<Device> device)
+    : golden_(load_golden_case(name)), checkpoint_(golden_, shards), device_(std::move(device)) {}
 
 RunOptions LoadedCase::golden_options() const {
   RunOptions options;

@@ -13,6 +13,7 @@ namespace lantern::golden {
 class LoadedCase {
  public:
   explicit LoadedCase(std::string_view name, int shards = 1, int threads = 2);
+  LoadedCase(std::string_view name, int shards, std::unique_ptr<Device> device);
 
   const GoldenCase& golden() const { return golden_; }
   // Caches that store values unrounded, or latents in bf16 where the golden rounds them so.

@@ -1,7 +1,6 @@
 #include "golden/model_run.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace lantern::golden {
 namespace {
@@ -50,11 +49,6 @@ void append_chunks(std::vector<Step>& steps, std::vector<int32_t> done, const st
     }
     steps.push_back(absorbed_first(step));
   }
-}
-
-template <class T>
-DevPtr<const T> borrowed(const std::vector<T>& values) {
-  return borrow_fixed(values.data(), static_cast<int64_t>(values.size()));
 }
 
 }  // namespace
@@ -108,7 +102,27 @@ std::vector<Step> make_schedule(Schedule schedule, const std::vector<int32_t>& l
   return steps;
 }
 
-ModelRun::ModelRun(Device& device, std::unique_ptr<Model> model) : model_(std::move(model)), stream_(device) {}
+ModelRun::ModelRun(Device& device, std::unique_ptr<Model> model)
+    : device_(device), model_(std::move(model)), stream_(device) {}
+
+Status ModelRun::allocate() {
+  for (StepArray* array : {&token_ids_, &token_request_, &token_context_len_, &slot_mapping_, &block_table_, &rows_}) {
+    ASSIGN_OR_RETURN(array->on_device, PersistentBuffer<int32_t>::create(device_, "test step", kMaxTokens));
+  }
+  return {};
+}
+
+void ModelRun::send(StepArray& array) {
+  CHECK(std::ssize(array.values) <= kMaxTokens, "a test step of {} values", array.values.size());
+  device_.copy_to_device(array.on_device->fixed().data(), array.values.data(), array.values.size() * sizeof(int32_t));
+}
+
+template <class T>
+std::vector<T> ModelRun::fetch(const Fixed<T>& source, int64_t begin, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  device_.copy_to_host(values.data(), source.sub(begin, count).data(), values.size() * sizeof(T));
+  return values;
+}
 
 Result<std::unique_ptr<ModelRun>> ModelRun::create(Device& device, ModelConfig config,
                                                    std::unique_ptr<WeightStore> weights,
@@ -124,27 +138,29 @@ Result<std::unique_ptr<ModelRun>> ModelRun::create(Device& device, ModelConfig c
   options.index_mode = run_options.index_mode;
   options.index_hadamard = run_options.index_hadamard;
   ASSIGN_OR_RETURN(auto model, Model::create(device, std::move(config), std::move(weights), options));
-  return std::unique_ptr<ModelRun>(new ModelRun(device, std::move(model)));
+  std::unique_ptr<ModelRun> run(new ModelRun(device, std::move(model)));
+  RETURN_IF_ERROR(run->allocate());
+  return run;
 }
 
 StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding,
                          int32_t key_offset) {
-  token_ids_.clear();
-  token_request_.clear();
-  token_context_len_.clear();
-  slot_mapping_.clear();
-  block_table_.assign(static_cast<size_t>(kSequences) * kBlocksPerSequence, 0);
+  token_ids_.values.clear();
+  token_request_.values.clear();
+  token_context_len_.values.clear();
+  slot_mapping_.values.clear();
+  block_table_.values.assign(static_cast<size_t>(kSequences) * kBlocksPerSequence, 0);
   StepView view;
   for (size_t request = 0; request < step.size(); ++request) {
     const Piece& piece = step[request];
     for (int32_t b = 0; b * kBlockSize < piece.begin + piece.count + key_offset; ++b) {
-      block_table_[request * kBlocksPerSequence + static_cast<size_t>(b)] = physical_block(piece.sequence, b);
+      block_table_.values[request * kBlocksPerSequence + static_cast<size_t>(b)] = physical_block(piece.sequence, b);
     }
     for (int32_t t = piece.begin; t < piece.begin + piece.count; ++t) {
-      token_ids_.push_back(tokens[static_cast<size_t>(piece.sequence)][static_cast<size_t>(t)]);
-      token_request_.push_back(static_cast<int32_t>(request));
-      token_context_len_.push_back(t + 1);
-      slot_mapping_.push_back(slot_of(piece.sequence, t + key_offset));
+      token_ids_.values.push_back(tokens[static_cast<size_t>(piece.sequence)][static_cast<size_t>(t)]);
+      token_request_.values.push_back(static_cast<int32_t>(request));
+      token_context_len_.values.push_back(t + 1);
+      slot_mapping_.values.push_back(slot_of(piece.sequence, t + key_offset));
     }
     view.tokens += piece.count;
     if (piece.absorbed) view.decode_tokens += piece.count;
@@ -152,19 +168,21 @@ StepView ModelRun::stage(const Step& step, const std::vector<std::vector<int32_t
   // A bucket of decodes alone is padded with decodes.
   if (view.decode_tokens == view.tokens) view.decode_tokens += padding;
   view.tokens += padding;
-  const size_t padded = token_ids_.size() + static_cast<size_t>(padding);
-  token_ids_.resize(padded, 0);
-  token_request_.resize(padded, -1);
-  token_context_len_.resize(padded, 0);
-  slot_mapping_.resize(padded, -1);
+  const size_t padded = token_ids_.values.size() + static_cast<size_t>(padding);
+  token_ids_.values.resize(padded, 0);
+  token_request_.values.resize(padded, -1);
+  token_context_len_.values.resize(padded, 0);
+  slot_mapping_.values.resize(padded, -1);
+  for (StepArray* array : {&token_ids_, &token_request_, &token_context_len_, &slot_mapping_, &block_table_})
+    send(*array);
   view.requests = static_cast<int32_t>(step.size());
   view.block_size = kBlockSize;
   view.block_table_stride = kBlocksPerSequence;
   view.key_offset = key_offset;
-  view.token_request = borrowed(token_request_);
-  view.token_context_len = borrowed(token_context_len_);
-  view.slot_mapping = borrowed(slot_mapping_);
-  view.block_table = borrowed(block_table_);
+  view.token_request = token_request_.view();
+  view.token_context_len = token_context_len_.view();
+  view.slot_mapping = slot_mapping_.view();
+  view.block_table = block_table_.view();
   return view;
 }
 
@@ -174,34 +192,37 @@ StepObserver ModelRun::observer(const Step& step, int32_t first_layer, std::vect
     return captures[static_cast<size_t>(piece.sequence)].layers[static_cast<size_t>(layer - first_layer)];
   };
   StepObserver observer;
-  observer.after_selection = [=, &step, &config](int32_t layer, const Activations& a) {
+  observer.after_selection = [=, this, &step, &config](int32_t layer, const Activations& a) {
     int64_t t = 0;
     for (const Piece& piece : step) {
+      const std::vector<int32_t> counts = fetch(a.selected_counts, t, piece.count);
       for (int32_t i = 0; i < piece.count; ++i, ++t) {
-        const int32_t* positions = a.selected_positions.data() + t * config.index_topk;
-        layer_of(piece, layer).selected.emplace_back(positions, positions + a.selected_counts.data()[t]);
+        layer_of(piece, layer)
+            .selected.push_back(fetch(a.selected_positions, t * config.index_topk, counts[static_cast<size_t>(i)]));
       }
     }
   };
-  observer.after_router = [=, &step, &config](int32_t layer, const Activations& a) {
+  observer.after_router = [=, this, &step, &config](int32_t layer, const Activations& a) {
     int64_t t = 0;
     for (const Piece& piece : step) {
       for (int32_t i = 0; i < piece.count; ++i, ++t) {
+        const int64_t first = t * config.experts_per_token;
+        const std::vector<int32_t> ids = fetch(a.expert_ids, first, config.experts_per_token);
+        const std::vector<float> weights = fetch(a.expert_weights, first, config.experts_per_token);
         std::map<int32_t, float> chosen;
-        for (int64_t k = t * config.experts_per_token; k < (t + 1) * config.experts_per_token; ++k) {
-          chosen[a.expert_ids.data()[k]] = a.expert_weights.data()[k];
-        }
+        for (size_t k = 0; k < ids.size(); ++k) chosen[ids[k]] = weights[k];
         layer_of(piece, layer).experts.push_back(std::move(chosen));
       }
     }
   };
-  observer.after_layer = [=, &step, &config](int32_t layer, const Activations& a) {
+  observer.after_layer = [=, this, &step, &config](int32_t layer, const Activations& a) {
     int64_t at = 0;
     for (const Piece& piece : step) {
       Matrix& hidden = layer_of(piece, layer).hidden;
       hidden.cols = config.hidden_size;
       const int64_t count = int64_t{piece.count} * config.hidden_size;
-      for (int64_t i = at; i < at + count; ++i) hidden.values.push_back(a.residual.data()[i] + a.delta.data()[i]);
+      const std::vector<float> residual = fetch(a.residual, at, count), delta = fetch(a.delta, at, count);
+      for (size_t i = 0; i < residual.size(); ++i) hidden.values.push_back(residual[i] + delta[i]);
       at += count;
     }
   };
@@ -210,24 +231,27 @@ StepObserver ModelRun::observer(const Step& step, int32_t first_layer, std::vect
 
 void ModelRun::capture_step(const Step& step, bool mtp, std::vector<SequenceCapture>& captures) {
   const ModelConfig& config = model_->config();
-  rows_.clear();
+  rows_.values.clear();
   for (const Piece& piece : step) {
-    for (int32_t i = 0; i < piece.count; ++i) rows_.push_back(static_cast<int32_t>(rows_.size()));
+    for (int32_t i = 0; i < piece.count; ++i) rows_.values.push_back(static_cast<int32_t>(rows_.values.size()));
   }
-  const auto count = static_cast<int32_t>(rows_.size());
+  send(rows_);
+  const auto count = static_cast<int32_t>(rows_.values.size());
   if (mtp) {
-    model_->mtp_logits(stream_, borrowed(rows_), count);
+    model_->mtp_logits(stream_, rows_.view(), count);
   } else {
-    model_->logits(stream_, borrowed(rows_), count);
+    model_->logits(stream_, rows_.view(), count);
   }
-  stream_.synchronize();
+  const Activations& a = model_->activations();
   int64_t row = 0;
   for (const Piece& piece : step) {
     SequenceCapture& capture = captures[static_cast<size_t>(piece.sequence)];
     capture.logits.cols = config.vocab_size;
     capture.final.cols = config.hidden_size;
-    capture.logits.append(model_->activations().logits.data() + row * config.vocab_size, piece.count);
-    capture.final.append(model_->activations().hidden.data() + row * config.hidden_size, piece.count);
+    capture.logits.append(fetch(a.logits, row * config.vocab_size, int64_t{piece.count} * config.vocab_size).data(),
+                          piece.count);
+    capture.final.append(fetch(a.hidden, row * config.hidden_size, int64_t{piece.count} * config.hidden_size).data(),
+                         piece.count);
     row += piece.count;
   }
 }
@@ -239,7 +263,7 @@ std::vector<SequenceCapture> ModelRun::run(const std::vector<std::vector<int32_t
   for (const Step& step : steps) {
     const StepView view = stage(step, tokens, padding);
     const StepObserver watch = observer(step, 0, captures);
-    model_->forward(stream_, view, borrowed(token_ids_), &watch);
+    model_->forward(stream_, view, token_ids_.view(), &watch);
     capture_step(step, false, captures);
   }
   return captures;
@@ -256,12 +280,12 @@ std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden
     for (const Piece& piece : step) {
       const Matrix& source = hidden[static_cast<size_t>(piece.sequence)];
       const int64_t values = piece.count * source.cols;
-      std::memcpy(input, source.row(piece.begin), static_cast<size_t>(values) * sizeof(float));
+      device_.copy_to_device(input, source.row(piece.begin), static_cast<size_t>(values) * sizeof(float));
       input += values;
     }
     const StepObserver watch = observer(step, model_->config().num_layers, captures);
     const Fixed<const float> fed(model_->activations().hidden);
-    model_->mtp_forward(stream_, view, borrowed(token_ids_), fed, &watch);
+    model_->mtp_forward(stream_, view, token_ids_.view(), fed, &watch);
     capture_step(step, true, captures);
   }
   return captures;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/persistent_buffer.h"
 #include "model/model.h"
 
 namespace lantern::golden {
@@ -85,15 +86,29 @@ class ModelRun {
 
  private:
   ModelRun(Device& device, std::unique_ptr<Model> model);
-  // Fills the step's host arrays and returns a view of them, valid until the next call.
+  Status allocate();
+  // Sends the step's arrays and returns a view of them, valid until the next call.
   StepView stage(const Step& step, const std::vector<std::vector<int32_t>>& tokens, int32_t padding = 0,
                  int32_t key_offset = 0);
   void capture_step(const Step& step, bool mtp, std::vector<SequenceCapture>& captures);
   StepObserver observer(const Step& step, int32_t first_layer, std::vector<SequenceCapture>& captures);
 
+  // An array of a step on the host and, once sent, on the device.
+  struct StepArray {
+    std::vector<int32_t> values;
+    std::unique_ptr<PersistentBuffer<int32_t>> on_device;
+
+    DevPtr<const int32_t> view() const { return Fixed<const int32_t>(on_device->fixed(std::ssize(values))); }
+  };
+  void send(StepArray& array);
+  // Elements [begin, begin + count) of what the device holds, after what was launched.
+  template <class T>
+  std::vector<T> fetch(const Fixed<T>& source, int64_t begin, int64_t count);
+
+  Device& device_;
   std::unique_ptr<Model> model_;
   Stream stream_;
-  std::vector<int32_t> token_ids_, token_request_, token_context_len_, slot_mapping_, block_table_, rows_;
+  StepArray token_ids_, token_request_, token_context_len_, slot_mapping_, block_table_, rows_;
 };
 
 }  // namespace lantern::golden

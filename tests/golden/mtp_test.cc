@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iostream>
+#include <tuple>
 
+#include "device/devices_test.h"
 #include "golden/compare.h"
 #include "golden/golden_case.h"
 #include "golden/loaded_case.h"
@@ -16,10 +18,14 @@ int32_t argmax(const float* values, int64_t count) {
   return static_cast<int32_t>(std::max_element(values, values + count) - values);
 }
 
-class Mtp : public testing::TestWithParam<const char*> {};
+using MtpCase = std::tuple<const char*, test::DeviceFactory>;
+class Mtp : public testing::TestWithParam<MtpCase> {};
 
 TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
-  LoadedCase loaded(GetParam(), 2);
+  const auto& [name, factory] = GetParam();
+  Result<std::unique_ptr<Device>> device = factory.make();
+  if (!device.ok()) GTEST_SKIP() << "no device: " << device.error().message();
+  LoadedCase loaded(name, 2, std::move(device).value());
   const GoldenCase& golden = loaded.golden();
   std::unique_ptr<ModelRun> run = loaded.make_run();
   ASSERT_NE(run, nullptr);
@@ -42,8 +48,7 @@ TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
       const auto index = static_cast<size_t>(s);
       const Comparison result = compare_mtp(golden, s, drafts[index]);
       EXPECT_TRUE(result.problems.empty()) << result.summary();
-      std::cout << GetParam() << " MTP, " << to_string(schedule) << ", sequence " << s << ": " << result.summary()
-                << "\n";
+      std::cout << name << " MTP, " << to_string(schedule) << ", sequence " << s << ": " << result.summary() << "\n";
       const int32_t first = argmax(drafts[index].logits.row(lengths[index] - 1), drafts[index].logits.cols);
       ASSERT_EQ(first, golden.of(s, "mtp.tokens").ints()[1]);
 
@@ -63,8 +68,12 @@ TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Mtp, testing::Values("v3", "v32", "glm5", "glm47f"),
-                         [](const auto& test) { return std::string(test.param); });
+INSTANTIATE_TEST_SUITE_P(Cases, Mtp,
+                         testing::Combine(testing::Values("v3", "v32", "glm5", "glm47f"),
+                                          testing::ValuesIn(test::test_devices())),
+                         [](const testing::TestParamInfo<MtpCase>& test) {
+                           return std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param).name;
+                         });
 
 }  // namespace
 }  // namespace lantern::golden

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# gpu_model_check.sh RESULTS_DIR: runs the model on this machine's GPU, from a folder that bench/gpu_bundle.sh made, in
+# at most 6 minutes, with the checkout as the current folder: every op against the host's, every architecture against
+# transformers' outputs, models/tiny's answers and scores beside the CPU's, and compute-sanitizer. RESULTS_DIR gets a log
+# of each, and summary.txt, whose last line is PASSED or FAILED. What this machine cannot do is skipped with a line that
+# says so.
+set -uo pipefail
+(($# == 1)) || { printf 'usage: gpu_model_check.sh RESULTS_DIR\n' >&2; exit 2; }
+mkdir -p "$1"
+results=$(readlink -f "$1")
+bundle=$(dirname "$(readlink -f "$0")")
+[[ -d $bundle/bin ]] || { printf 'gpu_model_check: %s holds no bin/; run the copy that bench/gpu_bundle.sh made\n' \
+  "$bundle" >&2; exit 2; }
+[[ -f models/tiny/config.json ]] || { printf 'gpu_model_check: run it from the checkout, for models/tiny\n' >&2; exit 2; }
+export LD_LIBRARY_PATH=$bundle/lib
+summary=$results/summary.txt
+failed=0
+: >"$summary"
+
+say() { printf '%s\n' "$*" | tee -a "$summary"; }
+# run NAME SECONDS COMMAND...: the log keeps everything. Nothing goes on beyond the whole script's time.
+run() {
+  local name=$1 seconds=$2 start=$SECONDS status=0 left=$((350 - SECONDS))
+  shift 2
+  ((left > 5)) || { ((failed += 1)); say "FAILED  $name: no time is left for it"; return; }
+  ((seconds < left)) || seconds=$left
+  timeout "$seconds" "$@" >"$results/$name.log" 2>&1 || status=$?
+  if ((status == 0)); then
+    say "ok      $name ($((SECONDS - start)) s)"
+  else
+    ((failed += 1))
+    say "FAILED  $name (status $status after $((SECONDS - start)) s): $(tail -n 3 "$results/$name.log" | tr '\n' ' ')"
+  fi
+}
+
+if ! nvidia-smi >"$results/nvidia-smi.log" 2>&1; then
+  say "FAILED  this machine has no GPU that nvidia-smi sees"
+  exit 1
+fi
+query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
+say "device  $(query name), driver $(query driver_version), clocks at start $(query clocks.sm,clocks.mem,clocks.max.sm)"
+say "commit  $(<"$bundle/commit")"
+# The tests look for their data where they were built.
+source=$(<"$bundle/source")
+[[ -e $source ]] || { mkdir -p "$(dirname "$source")" && ln -s "$PWD" "$source"; }
+
+run conformance 120 "$bundle/bin/lantern_conformance_tests"
+run golden 120 "$bundle/bin/lantern_golden_tests" --gtest_filter='*_cuda'
+for log in conformance golden; do
+  grep -q "SKIPPED" "$results/$log.log" && { ((failed += 1)); say "FAILED  $log: tests were skipped"; }
+  say "        $(grep -E '^\[  (PASSED|FAILED)' "$results/$log.log" | head -n 1)"
+done
+
+question="Question: Tom has 12 apples. He buys 3 bags with 5 apples each. How many apples does he have now?"
+for device in cpu cuda; do
+  run "generate_$device" 30 "$bundle/bin/lantern" generate --prompt "$question" --max-tokens 64 --temperature 0 \
+    --device $device
+  run "score_$device" 30 "$bundle/bin/lantern" score --text "$question" --json --device $device
+done
+cmp -s <(grep -v tok/s "$results/generate_cpu.log") <(grep -v tok/s "$results/generate_cuda.log") ||
+  say "        generate: the texts or statistics of cpu and cuda differ"
+for cache in bf16 fp8; do
+  for task in arithmetic recall; do
+    run "eval_${task}_$cache" 60 "$bundle/bin/lantern" eval "models/tiny/eval/$task.jsonl" --limit 60 \
+      --kv-cache-dtype $cache --device cuda --json
+    say "        $(tail -n 1 "$results/eval_${task}_$cache.log")"
+  done
+done
+
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+if [[ -z $sanitizer ]]; then
+  say "skipped compute-sanitizer: it is not installed here"
+else
+  for tool in memcheck racecheck initcheck synccheck; do
+    run "$tool" 60 "$sanitizer" --tool "$tool" --error-exitcode 9 "$bundle/bin/lantern_conformance_tests" \
+      --gtest_filter='*/process_logits:*/draws:*/verify:*/router:*/moe_bf16:*/linear_fp8_f32:*/writes_fp8:*/norms_33:*/attention_small'
+    say "        $(tail -n 1 "$results/$tool.log")"
+  done
+fi
+if ((failed == 0)); then say PASSED; else say "FAILED ($failed)"; exit 1; fi

@@ -1,0 +1,211 @@
+#include "device/cuda/launch.cuh"
+#include "ops/cuda_launches.h"
+#include "ops/linear_rows.cuh"
+
+namespace lantern::cuda {
+namespace {
+
+constexpr unsigned kThreads = 128;
+constexpr int64_t kOutputsPerBlock = kThreads / kWarp;
+constexpr unsigned kSortThreads = 1024;
+// As many tokens at a time as the scratch of the host's version holds.
+constexpr int64_t kTokensPerPass = 1024;
+
+__device__ float silu(float x) {
+  // e^-|x| cannot overflow.
+  const float e = expf(-fabsf(x));
+  return (x < 0 ? x * e : x) / (1.0f + e);
+}
+
+// activation[r, i] = silu(gate x_r) * (up x_r) of up to kRowTile rows, by one warp.
+__device__ void gate_up(const ExpertWeights& w, int64_t i, const float* const* x, int rows, float* activation,
+                        int64_t stride) {
+  float gate[kRowTile], up[kRowTile];
+  multiply_rows(w.gate, false, i, x, rows, gate);
+  multiply_rows(w.up, false, i, x, rows, up);
+  if (threadIdx.x % kWarp != 0) return;
+  for (int r = 0; r < rows; ++r) activation[r * stride + i] = silu(gate[r]) * up[r];
+}
+
+__global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first_token, int64_t tokens) {
+  const int64_t i = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  if (i >= intermediate) return;
+  const int64_t first = int64_t{blockIdx.y} * kRowTile;
+  const auto rows = static_cast<int>(min(int64_t{kRowTile}, tokens - first));
+  const float* x[kRowTile];
+  for (int r = 0; r < kRowTile; ++r) x[r] = p.x.get() + (first_token + first + min(r, rows - 1)) * hidden;
+  gate_up(p.weights, i, x, rows, activation + first * intermediate, intermediate);
+}
+
+__global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t first_token, int64_t tokens) {
+  const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  if (o >= hidden) return;
+  const int64_t first = int64_t{blockIdx.y} * kRowTile;
+  const auto rows = static_cast<int>(min(int64_t{kRowTile}, tokens - first));
+  const float* x[kRowTile];
+  for (int r = 0; r < kRowTile; ++r) x[r] = activation + (first + min(r, rows - 1)) * intermediate;
+  float out[kRowTile];
+  multiply_rows(p.weights.down, false, o, x, rows, out);
+  if (threadIdx.x % kWarp != 0) return;
+  for (int r = 0; r < rows; ++r) {
+    float& y = p.y[(first_token + first + r) * hidden + o];
+    y = p.accumulate ? y + out[r] : out[r];
+  }
+}
+
+// Where a pass keeps things in the launch's scratch.
+struct MoeScratch {
+  int32_t* expert_begin;  // [num_experts + 1]: first sorted row of each expert
+  int32_t* tile_expert;   // [tiles]: of each tile of up to kRowTile sorted rows; -1: no tile
+  int32_t* tile_row;      // [tiles]: its first sorted row
+  int32_t* row_token;     // [pairs]: token of a sorted row
+  int32_t* pair_row;      // [pairs]: sorted row of (token, j), or -1
+  float* activation;      // [pairs, intermediate]
+  float* down;            // [pairs, hidden]
+  int64_t bytes;
+};
+
+MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t pairs, int64_t tiles) {
+  int64_t used = 0;
+  const auto take = [&](int64_t count) {
+    std::byte* const at = base + used;
+    used += (count * int64_t{4} + 255) / 256 * 256;
+    return at;
+  };
+  MoeScratch s{};
+  s.expert_begin = reinterpret_cast<int32_t*>(take(p.num_experts + 1));
+  s.tile_expert = reinterpret_cast<int32_t*>(take(tiles));
+  s.tile_row = reinterpret_cast<int32_t*>(take(tiles));
+  s.row_token = reinterpret_cast<int32_t*>(take(pairs));
+  s.pair_row = reinterpret_cast<int32_t*>(take(pairs));
+  s.activation = reinterpret_cast<float*>(take(pairs * p.intermediate));
+  s.down = reinterpret_cast<float*>(take(pairs * p.hidden));
+  s.bytes = used;
+  return s;
+}
+
+// Sorts the (token, j) pairs by expert and lists the tiles; within an expert rows keep the order of tokens. One block.
+__global__ void sort_pairs_kernel(MoeParams p, MoeScratch s, int64_t first_token, int64_t tokens, int64_t tiles) {
+  const int32_t* ids = p.expert_ids.get() + first_token * p.experts_per_token;
+  const int64_t pairs = tokens * p.experts_per_token;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  __shared__ int32_t shared[kSortThreads / kWarp];
+  const auto chosen = [&](int64_t i) { return ids[i] >= 0 && ids[i] < p.num_experts ? ids[i] : -1; };
+  // Experts in chunks of a thread each: counts, then a running sum.
+  int32_t before = 0, tiles_before = 0;
+  for (int32_t chunk = 0; chunk < p.num_experts; chunk += kSortThreads) {
+    const int32_t e = chunk + thread;
+    int32_t count = 0;
+    if (e < p.num_experts) {
+      for (int64_t i = 0; i < pairs; ++i) count += static_cast<int32_t>(chosen(i) == e);
+    }
+    const int32_t own_tiles = (count + kRowTile - 1) / kRowTile;
+    int32_t total = 0, total_tiles = 0;
+    const int32_t begin = before + block_exclusive_sum(count, shared, &total);
+    const int32_t tile = tiles_before + block_exclusive_sum(own_tiles, shared, &total_tiles);
+    if (e < p.num_experts) {
+      s.expert_begin[e] = begin;
+      for (int32_t k = 0; k < own_tiles; ++k) {
+        s.tile_expert[tile + k] = e;
+        s.tile_row[tile + k] = begin + k * kRowTile;
+      }
+      int32_t row = begin;
+      for (int64_t i = 0; i < pairs; ++i) {
+        if (chosen(i) != e) continue;
+        s.pair_row[i] = row;
+        s.row_token[row++] = static_cast<int32_t>(i / p.experts_per_token);
+      }
+    }
+    before += total;
+    tiles_before += total_tiles;
+  }
+  if (thread == 0) s.expert_begin[p.num_experts] = before;
+  for (int64_t i = thread; i < pairs; i += kSortThreads) {
+    if (chosen(i) < 0) s.pair_row[i] = -1;
+  }
+  for (int64_t i = tiles_before + thread; i < tiles; i += kSortThreads) s.tile_expert[i] = -1;
+}
+
+// The rows of this block's tile: 0 where there is none.
+__device__ int tile_rows(const MoeScratch& s, int32_t* expert, int32_t* first) {
+  *expert = s.tile_expert[blockIdx.y];
+  if (*expert < 0) return 0;
+  *first = s.tile_row[blockIdx.y];
+  return min(kRowTile, s.expert_begin[*expert + 1] - *first);
+}
+
+__global__ void moe_gate_up_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+  const int64_t i = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
+  int32_t expert = 0, first = 0;
+  const int rows = tile_rows(s, &expert, &first);
+  if (rows == 0 || i >= p.intermediate) return;
+  const float* x[kRowTile];
+  for (int r = 0; r < kRowTile; ++r) {
+    x[r] = p.x.get() + (first_token + s.row_token[first + min(r, rows - 1)]) * p.hidden;
+  }
+  gate_up(p.experts[expert], i, x, rows, s.activation + first * p.intermediate, p.intermediate);
+}
+
+__global__ void moe_down_kernel(MoeParams p, MoeScratch s) {
+  const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
+  int32_t expert = 0, first = 0;
+  const int rows = tile_rows(s, &expert, &first);
+  if (rows == 0 || o >= p.hidden) return;
+  const float* x[kRowTile];
+  for (int r = 0; r < kRowTile; ++r) x[r] = s.activation + int64_t{first + min(r, rows - 1)} * p.intermediate;
+  float out[kRowTile];
+  multiply_rows(p.experts[expert].down, false, o, x, rows, out);
+  if (threadIdx.x % kWarp != 0) return;
+  for (int r = 0; r < rows; ++r) s.down[int64_t{first + r} * p.hidden + o] = out[r];
+}
+
+// y[t, :] += sum over j of weight * row, in order of j. A block for each token.
+__global__ void moe_combine_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+  const int64_t t = first_token + blockIdx.x;
+  const int32_t* rows = s.pair_row + int64_t{blockIdx.x} * p.experts_per_token;
+  const float* weights = p.expert_weights.get() + t * p.experts_per_token;
+  for (int64_t i = threadIdx.x; i < p.hidden; i += kThreads) {
+    float sum = 0;
+    for (int32_t j = 0; j < p.experts_per_token; ++j) {
+      if (rows[j] >= 0) sum = __fadd_rn(sum, __fmul_rn(weights[j], s.down[int64_t{rows[j]} * p.hidden + i]));
+    }
+    p.y[t * p.hidden + i] += sum;
+  }
+}
+
+}  // namespace
+
+void mlp(void* stream, const MlpParams& p) {
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  auto* activation = reinterpret_cast<float*>(p.scratch.get());
+  for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
+    const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
+    const unsigned tiles = blocks_for(tokens, kRowTile);
+    launch_kernel(stream, "mlp gate and up", &mlp_gate_up_kernel,
+                  dim3(blocks_for(intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, activation, first, tokens);
+    launch_kernel(stream, "mlp down", &mlp_down_kernel, dim3(blocks_for(hidden, kOutputsPerBlock), tiles), kThreads, 0,
+                  p, static_cast<const float*>(activation), first, tokens);
+  }
+}
+
+void moe(void* stream, const MoeParams& p) {
+  for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
+    const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
+    const int64_t pairs = tokens * p.experts_per_token;
+    // Each expert that has rows may have one tile that is not full.
+    const int64_t tiles = std::min(pairs, pairs / kRowTile + p.num_experts);
+    const MoeScratch s = moe_scratch(p.scratch.get(), p, pairs, tiles);
+    CHECK(s.bytes <= p.scratch_bytes, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
+          tokens, p.scratch_bytes, s.bytes);
+    launch_kernel(stream, "moe sort", &sort_pairs_kernel, 1, kSortThreads, 0, p, s, first, tokens, tiles);
+    launch_kernel(stream, "moe gate and up", &moe_gate_up_kernel,
+                  dim3(blocks_for(p.intermediate, kOutputsPerBlock), blocks_for(tiles, 1)), kThreads, 0, p, s, first);
+    launch_kernel(stream, "moe down", &moe_down_kernel,
+                  dim3(blocks_for(p.hidden, kOutputsPerBlock), blocks_for(tiles, 1)), kThreads, 0, p, s);
+    launch_kernel(stream, "moe combine", &moe_combine_kernel, blocks_for(tokens, 1), kThreads, 0, p, s, first);
+  }
+}
+
+}  // namespace lantern::cuda

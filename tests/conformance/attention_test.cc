@@ -1,0 +1,367 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "attention/block_copy.h"
+#include "attention/cache_write.h"
+#include "attention/indexer.h"
+#include "attention/mla.h"
+#include "conformance/conformance.h"
+
+namespace lantern::conformance {
+namespace {
+
+// Sums of up to 512 products, in another order, through a softmax.
+constexpr double kAttention = 5e-6;
+
+// Requests with these context lengths, the last `query_len` tokens of each in the step, then padding. Blocks are handed
+// out in no order; entries beyond a request's length are garbage, as are block 0's neighbours beyond lengths.
+struct Step {
+  static constexpr int32_t kBlockSize = 64;
+
+  std::vector<int32_t> token_request, token_context_len, slot_mapping, block_table;
+  int32_t requests = 0, stride = 0, num_blocks = 1;
+
+  Step(const std::vector<int32_t>& context_lens, int32_t query_len, int32_t padding) {
+    requests = static_cast<int32_t>(context_lens.size());
+    const int32_t longest = *std::max_element(context_lens.begin(), context_lens.end());
+    stride = longest / kBlockSize + 2;
+    for (const int32_t length : context_lens) num_blocks += (length + kBlockSize - 1) / kBlockSize;
+    std::vector<int32_t> blocks(static_cast<size_t>(num_blocks - 1));
+    std::iota(blocks.begin(), blocks.end(), 1);
+    Random random(31);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    block_table.assign(static_cast<size_t>(requests * stride), 0x7fffffff);
+    size_t used = 0;
+    for (int32_t r = 0; r < requests; ++r) {
+      const int32_t length = context_lens[static_cast<size_t>(r)];
+      for (int32_t b = 0; b * kBlockSize < length; ++b) {
+        block_table[static_cast<size_t>(r * stride + b)] = blocks[used++];
+      }
+      for (int32_t j = std::max(0, length - query_len); j < length; ++j) {
+        token_request.push_back(r);
+        token_context_len.push_back(j + 1);
+        slot_mapping.push_back(slot_of(r, j));
+      }
+    }
+    for (int32_t i = 0; i < padding; ++i) {
+      token_request.push_back(-1);
+      token_context_len.push_back(0);
+      slot_mapping.push_back(-1);
+    }
+  }
+
+  int32_t slot_of(int32_t r, int32_t position) const {
+    return block_table[static_cast<size_t>(r * stride + position / kBlockSize)] * kBlockSize + position % kBlockSize;
+  }
+  int32_t tokens() const { return static_cast<int32_t>(token_request.size()); }
+
+  StepView view(Bench& bench, bool decode) const {
+    StepView view;
+    view.tokens = tokens();
+    view.decode_tokens = decode ? tokens() : 0;
+    view.requests = requests;
+    view.block_size = kBlockSize;
+    view.block_table_stride = stride;
+    view.token_request = bench.input(token_request);
+    view.token_context_len = bench.input(token_context_len);
+    view.slot_mapping = bench.input(slot_mapping);
+    view.block_table = bench.input(block_table);
+    return view;
+  }
+};
+
+const std::vector<int32_t> kLengths = {1, 63, 64, 65, 300, 2047, 2048, 2049, 2300};
+
+// A cache whose every position below a length was written, and NaN everywhere else but in the null block.
+template <class Write>
+Fixed<std::byte> filled_cache(Bench& bench, const Step& step, int64_t block_bytes, const Write& write) {
+  std::vector<std::byte> bytes(static_cast<size_t>(step.num_blocks * block_bytes), std::byte{0xff});
+  std::fill_n(bytes.begin(), block_bytes, std::byte{0});
+  const auto cache = bench.put(bytes);
+  std::vector<int32_t> slots;
+  const auto lens = step.token_context_len;
+  for (int32_t r = 0; r < step.requests; ++r) {
+    int32_t length = 0;
+    for (int32_t t = 0; t < step.tokens(); ++t) {
+      if (step.token_request[static_cast<size_t>(t)] == r) length = std::max(length, lens[static_cast<size_t>(t)]);
+    }
+    for (int32_t j = 0; j < length; ++j) slots.push_back(step.slot_of(r, j));
+  }
+  slots.push_back(-1);
+  write(cache, slots);
+  return cache;
+}
+
+std::vector<Output> writes(Bench& bench, LatentLayout latent_layout, IndexKeyLayout key_layout, bool hadamard) {
+  Random random(32);
+  const Step step({1, 70, 130}, 70, 3);
+  std::vector<float> values = normal(random, int64_t{step.tokens()} * 600, 5.0f);
+  std::fill_n(values.begin(), 600, 0.0f);  // a row of zeros, and tiny and huge ones
+  for (size_t i = 600; i < 1200; ++i) values[i] *= 1e-7f;
+  for (size_t i = 1200; i < 1800; ++i) values[i] *= 1e6f;
+  const int64_t row_bytes = *latent_row_bytes(latent_layout, 512, 64);
+  const int64_t block_bytes = index_block_bytes(key_layout, 128, Step::kBlockSize);
+  const auto latents = bench.room<std::byte>(step.num_blocks * Step::kBlockSize * row_bytes);
+  const auto keys = bench.room<std::byte>(step.num_blocks * block_bytes);
+  write_latent(bench.stream, {.latent = bench.input(values),
+                              .latent_stride = 600,
+                              .slot_mapping = bench.input(step.slot_mapping),
+                              .cache = latents,
+                              .row_bytes = row_bytes,
+                              .layout = latent_layout,
+                              .kv_lora_rank = 512,
+                              .rope_dim = 64,
+                              .tokens = step.tokens()});
+  write_index_key(bench.stream, {.key = bench.input(values),
+                                 .key_stride = 600,
+                                 .slot_mapping = bench.input(step.slot_mapping),
+                                 .cache = keys,
+                                 .block_bytes = block_bytes,
+                                 .layout = key_layout,
+                                 .dim = 128,
+                                 .hadamard = hadamard,
+                                 .tokens = step.tokens()});
+  copy_blocks(bench.stream, {.cache = latents,
+                             .block_bytes = Step::kBlockSize * row_bytes,
+                             .pairs = bench.input<int32_t>({1, 4, 2, 5}),
+                             .count = 2});
+  return {{"latents", bench.get(latents)}, {"keys", bench.get(keys)}};
+}
+
+// Scores whose ties are everywhere: few different keys, and many of their products are negative and become 0.
+std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, bool ties, bool hadamard,
+                           IndexSelectParams::Mode mode) {
+  Random random(33);
+  const int32_t dim = 128, top_k = 256;
+  const Step step(kLengths, 3, 2);
+  const int64_t block_bytes = index_block_bytes(layout, dim, Step::kBlockSize);
+  const auto cache = filled_cache(bench, step, block_bytes, [&](auto bytes, const std::vector<int32_t>& slots) {
+    std::vector<float> keys = normal(random, std::ssize(slots) * dim);
+    if (ties) {
+      for (size_t i = 0; i < keys.size(); ++i) keys[i] = keys[i % (5 * static_cast<size_t>(dim))];
+    }
+    write_index_key(bench.stream, {.key = bench.input(keys),
+                                   .key_stride = dim,
+                                   .slot_mapping = bench.input(slots),
+                                   .cache = bytes,
+                                   .block_bytes = block_bytes,
+                                   .layout = layout,
+                                   .dim = dim,
+                                   .hadamard = hadamard,
+                                   .tokens = std::ssize(slots)});
+  });
+  const int64_t tokens = step.tokens();
+  // Of the few keys' scores none are close to each other but the equal ones: a sum in another order changes no choice.
+  std::vector<float> query = normal(random, tokens * heads * dim), weights = normal(random, tokens * heads);
+  if (ties) {
+    for (float& value : query) value = std::round(value);
+    for (float& value : weights) value = std::round(2 * value) / 64;
+  }
+  const int64_t bytes = index_scratch_bytes(2400, heads, dim, bench.workers());
+  const auto positions = bench.room<int32_t>(tokens * top_k), slots = bench.room<int32_t>(tokens * top_k);
+  const auto counts = bench.room<int32_t>(tokens);
+  index_select(bench.stream, {.step = step.view(bench, true),
+                              .query = bench.input(query),
+                              .weights = bench.input(weights),
+                              .heads = heads,
+                              .dim = dim,
+                              .top_k = top_k,
+                              .cache = Fixed<const std::byte>(cache),
+                              .block_bytes = block_bytes,
+                              .layout = layout,
+                              .hadamard = hadamard,
+                              .mode = mode,
+                              .positions = positions,
+                              .slots = slots,
+                              .counts = counts,
+                              .scratch = bench.room<std::byte>(bytes),
+                              .scratch_bytes = bytes});
+  return {{"counts", bench.get(counts)}, {"positions", bench.get(positions)}, {"slots", bench.get(slots)}};
+}
+
+struct Heads {
+  int32_t heads, nope, v, rank, rope;
+};
+
+KvUpProjection projection(Bench& bench, Random& random, const Heads& shape, bool fp8) {
+  const int64_t rows = int64_t{shape.heads} * (shape.nope + shape.v), cols = shape.rank;
+  const std::vector<float> values = normal(random, rows * cols, fp8 ? 30.0f : 0.05f);
+  std::vector<std::byte> bytes;
+  for (const float value : values) {
+    if (fp8) {
+      bytes.push_back(std::byte{to_e4m3_saturate(value).bits});
+    } else {
+      const uint16_t bits = to_bf16(value).bits;
+      bytes.push_back(static_cast<std::byte>(bits & 0xff));
+      bytes.push_back(static_cast<std::byte>(bits >> 8));
+    }
+  }
+  KvUpProjection w;
+  w.data = bench.input(bytes);
+  w.dtype = fp8 ? DType::kF8E4M3 : DType::kBF16;
+  w.row_bytes = fp8 ? cols : 2 * cols;
+  if (fp8) {
+    w.block_rows = w.block_cols = 128;
+    w.scale_row_stride = (cols + 127) / 128;
+    std::vector<std::byte> scales;
+    for (int64_t i = 0; i < (rows + 127) / 128 * w.scale_row_stride; ++i) {
+      const float scale = std::ldexp(1.0f, static_cast<int>(i % 3) - 10);
+      const auto* scale_bytes = reinterpret_cast<const std::byte*>(&scale);
+      scales.insert(scales.end(), scale_bytes, scale_bytes + 4);
+    }
+    w.scales = bench.input(scales);
+  }
+  w.heads = shape.heads;
+  w.nope_dim = shape.nope;
+  w.v_dim = shape.v;
+  w.kv_lora_rank = shape.rank;
+  return w;
+}
+
+std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout layout, bool sparse, bool fp8_weights) {
+  Random random(34);
+  const Step step(kLengths, 2, 3);
+  const int64_t row_bytes = *latent_row_bytes(layout, shape.rank, shape.rope), tokens = step.tokens();
+  const int32_t width = shape.rank + shape.rope;
+  const auto cache =
+      filled_cache(bench, step, Step::kBlockSize * row_bytes, [&](auto bytes, const std::vector<int32_t>& slots) {
+        write_latent(bench.stream, {.latent = bench.input(normal(random, std::ssize(slots) * width)),
+                                    .latent_stride = width,
+                                    .slot_mapping = bench.input(slots),
+                                    .cache = bytes,
+                                    .row_bytes = row_bytes,
+                                    .layout = layout,
+                                    .kv_lora_rank = shape.rank,
+                                    .rope_dim = shape.rope,
+                                    .tokens = std::ssize(slots)});
+      });
+  const LatentCacheView view{.data = Fixed<const std::byte>(cache),
+                             .row_bytes = row_bytes,
+                             .layout = layout,
+                             .kv_lora_rank = shape.rank,
+                             .rope_dim = shape.rope};
+  SelectionView selection;
+  if (sparse) {
+    constexpr int32_t kTopK = 96;
+    std::vector<int32_t> positions, slots, counts;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int32_t request = step.token_request[static_cast<size_t>(t)];
+      const int32_t context = step.token_context_len[static_cast<size_t>(t)];
+      const int32_t count = std::min(context, kTopK);
+      counts.push_back(count);
+      for (int32_t i = 0; i < kTopK; ++i) {
+        const int32_t position = i < count ? static_cast<int32_t>(int64_t{i} * context / count) : -1;
+        positions.push_back(position);
+        slots.push_back(position < 0 ? -1 : step.slot_of(request, position));
+      }
+    }
+    selection = {.positions = bench.input(positions),
+                 .slots = bench.input(slots),
+                 .counts = bench.input(counts),
+                 .top_k = kTopK};
+  }
+  const KvUpProjection kv_b = projection(bench, random, shape, fp8_weights);
+  const int32_t qk = shape.nope + shape.rope;
+  const auto q = bench.input(normal(random, tokens * shape.heads * qk));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(qk));
+  const auto q_latent = bench.room<float>(tokens * shape.heads * shape.rank);
+  const auto out_latent = bench.room<float>(tokens * shape.heads * shape.rank);
+  const auto lse = bench.room<float>(tokens * shape.heads), prefill_lse = bench.room<float>(tokens * shape.heads);
+  const auto out = bench.room<float>(tokens * shape.heads * shape.v);
+  const auto prefill = bench.room<float>(tokens * shape.heads * shape.v);
+  absorb_query(bench.stream, {.q = q,
+                              .q_token_stride = int64_t{shape.heads} * qk,
+                              .q_head_stride = qk,
+                              .kv_b = kv_b,
+                              .q_latent = q_latent,
+                              .tokens = tokens});
+  int64_t bytes =
+      mla_decode_scratch_bytes(static_cast<int32_t>(tokens), shape.heads, shape.rank, shape.rope, bench.workers());
+  bytes = std::max(bytes, mla_prefill_scratch_bytes(static_cast<int32_t>(tokens), kv_b, shape.rope, bench.workers()));
+  const auto scratch = bench.room<std::byte>(bytes);
+  mla_decode(bench.stream, {.step = step.view(bench, true),
+                            .q_latent = Fixed<const float>(q_latent),
+                            .q_rope = q.sub(shape.nope, q.size() - shape.nope),
+                            .q_rope_token_stride = int64_t{shape.heads} * qk,
+                            .q_rope_head_stride = qk,
+                            .cache = view,
+                            .selection = selection,
+                            .heads = shape.heads,
+                            .scale = scale,
+                            .out = out_latent,
+                            .lse = lse,
+                            .scratch = scratch,
+                            .scratch_bytes = bytes});
+  project_value(bench.stream,
+                {.out_latent = Fixed<const float>(out_latent), .kv_b = kv_b, .out = out, .tokens = tokens});
+  mla_prefill(bench.stream, {.step = step.view(bench, false),
+                             .q = q,
+                             .q_token_stride = int64_t{shape.heads} * qk,
+                             .q_head_stride = qk,
+                             .kv_b = kv_b,
+                             .cache = view,
+                             .selection = selection,
+                             .heads = shape.heads,
+                             .scale = scale,
+                             .expand_scratch = {},
+                             .out = prefill,
+                             .lse = prefill_lse,
+                             .scratch = scratch,
+                             .scratch_bytes = bytes});
+  // The expanded form on hosts with matrix units adds products of bf16 pieces: 2^-16 of a product.
+  return {{"q_latent", bench.get(q_latent), kAttention}, {"out_latent", bench.get(out_latent), kAttention},
+          {"lse", bench.get(lse), kAttention},           {"out", bench.get(out), kAttention},
+          {"expanded", bench.get(prefill), 5e-5},        {"expanded lse", bench.get(prefill_lse), 5e-5}};
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  using Mode = IndexSelectParams::Mode;
+  const struct {
+    const char* name;
+    LatentLayout latent;
+    IndexKeyLayout key;
+  } layouts[] = {{"f32", LatentLayout::kF32, IndexKeyLayout::kF32},
+                 {"bf16", LatentLayout::kBf16, IndexKeyLayout::kBf16},
+                 {"fp8", LatentLayout::kFp8, IndexKeyLayout::kFp8}};
+  for (const auto& l : layouts) {
+    const std::string name = l.name;
+    for (const bool hadamard : {false, true}) {
+      list.push_back({"writes_" + name + (hadamard ? "_hadamard" : ""),
+                      [=](Bench& bench) { return writes(bench, l.latent, l.key, hadamard); }});
+    }
+    for (const int32_t heads : {8, 64}) {
+      list.push_back({"select_ties_" + name + "_" + std::to_string(heads),
+                      [=](Bench& bench) { return select(bench, l.key, heads, true, false, Mode::kScore); }});
+    }
+    list.push_back(
+        {"select_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kScore); }});
+    list.push_back(
+        {"select_recent_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kRecent); }});
+    for (const bool sparse : {false, true}) {
+      list.push_back({"attention_" + name + (sparse ? "_sparse" : "_dense"), [=](Bench& bench) {
+                        return attention(bench, {.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64}, l.latent,
+                                         sparse, sparse);
+                      }});
+    }
+  }
+  list.push_back({"select_hadamard",
+                  [](Bench& bench) { return select(bench, IndexKeyLayout::kFp8, 16, false, true, Mode::kScore); }});
+  list.push_back({"attention_20_heads", [](Bench& bench) {
+                    return attention(bench, {.heads = 20, .nope = 192, .v = 256, .rank = 512, .rope = 64},
+                                     LatentLayout::kBf16, false, false);
+                  }});
+  list.push_back({"attention_small", [](Bench& bench) {
+                    return attention(bench, {.heads = 3, .nope = 24, .v = 40, .rank = 48, .rope = 8},
+                                     LatentLayout::kBf16, true, false);
+                  }});
+  return list;
+}
+
+class AttentionConformance : public testing::TestWithParam<Case> {};
+TEST_P(AttentionConformance, EqualsTheHost) { check(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Attention, AttentionConformance, testing::ValuesIn(cases()), case_name);
+
+}  // namespace
+}  // namespace lantern::conformance
