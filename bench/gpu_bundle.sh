@@ -12,7 +12,8 @@ most_mib=24
 
 programs=(tests/plan/lantern_plan_tests tests/plan/lantern_plan_property_tests
   tests/plan_graphs/lantern_plan_graph_tests lantern_device_tests bench/plan_bench lantern
-  tests/conformance/lantern_conformance_tests tests/golden/lantern_golden_tests)
+  tests/conformance/lantern_conformance_tests tests/golden/lantern_golden_tests
+  tests/engine/lantern_engine_model_tests)
 for program in "${programs[@]}" liblantern_attention.so; do
   [[ -e $build/$program ]] || { printf 'gpu_bundle: %s is not there; build first: cmake --build %s\n' \
     "$build/$program" "$build" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_model_check.sh RESULTS_DIR: runs the model on this machine's GPU, from a folder that bench/gpu_bundle.sh made, in
-# at most 6 minutes, with the checkout as the current folder: every op against the host's, every architecture against
+# at most 7 minutes, with the checkout as the current folder: every op against the host's, every architecture against
 # transformers' outputs, models/tiny's answers and scores beside the CPU's, and compute-sanitizer. RESULTS_DIR gets a log
 # of each, and summary.txt, whose last line is PASSED or FAILED. What this machine cannot do is skipped with a line that
 # says so.
@@ -20,7 +20,7 @@ failed=0
 say() { printf '%s\n' "$*" | tee -a "$summary"; }
 # run NAME SECONDS COMMAND...: the log keeps everything. Nothing goes on beyond the whole script's time.
 run() {
-  local name=$1 seconds=$2 start=$SECONDS status=0 left=$((350 - SECONDS))
+  local name=$1 seconds=$2 start=$SECONDS status=0 left=$((400 - SECONDS))
   shift 2
   ((left > 5)) || { ((failed += 1)); say "FAILED  $name: no time is left for it"; return; }
   ((seconds < left)) || seconds=$left
@@ -66,6 +66,19 @@ for cache in bf16 fp8; do
     say "        $(tail -n 1 "$results/eval_${task}_$cache.log")"
   done
 done
+
+# The engine on the GPU: many requests at once as each of them alone, with graphs, drafts, chunks and a prefix cache.
+run engine_matrix 150 env LANTERN_TEST_DEVICE=cuda "$bundle/bin/lantern_engine_model_tests" \
+  --gtest_filter='EngineMatrix.*:Together.*:Mtp*.*:Graphs.*:Logprobs.*'
+say "        $(grep -E '^\[  (PASSED|FAILED)' "$results/engine_matrix.log" | head -n 1)"
+for drafts in 0 2; do
+  run "throughput_$drafts" 60 "$bundle/bin/lantern" bench throughput --model models/tiny --requests 64 \
+    --draft-tokens $drafts --device cuda --json
+  say "        $(tail -n 1 "$results/throughput_$drafts.log")"
+done
+run eval_drafts 60 "$bundle/bin/lantern" eval models/tiny/eval/arithmetic.jsonl --limit 60 --draft-tokens 3 --device cuda \
+  --json
+say "        $(tail -n 1 "$results/eval_drafts.log")"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [[ -z $sanitizer ]]; then

@@ -162,7 +162,8 @@ __global__ void absorb_query_kernel(AbsorbQueryParams p) {
   const auto c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
   if (c >= p.kv_b.kv_lora_rank) return;
-  const auto tokens = static_cast<int>(min(kTokenTile, p.tokens - first));
+  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
   const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim);
   const float* q = p.q.get() + first * p.q_token_stride + h * p.q_head_stride;
   float sums[kTokenTile] = {};
@@ -185,7 +186,8 @@ __global__ void project_value_kernel(ProjectValueParams p) {
   const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
   if (v >= p.kv_b.v_dim) return;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
-  const auto tokens = static_cast<int>(min(kTokenTile, p.tokens - first));
+  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
   const int32_t rank = p.kv_b.kv_lora_rank;
   const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim + v;
   float sums[kTokenTile] = {};

@@ -2,9 +2,9 @@
 // count lies in device memory.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "device/fixed.h"
 
 namespace lantern {
@@ -16,7 +16,11 @@ struct RowCount {
   int64_t before = 0;             // rows that the count includes, in front of the launch's first
 
   // Of `rows`. For kernels: dereferences device memory.
-  int64_t of(int64_t rows) const { return count ? std::clamp<int64_t>(int64_t{count[0]} - before, 0, rows) : rows; }
+  LANTERN_HOST_DEVICE int64_t of(int64_t rows) const {
+    if (!count) return rows;
+    const int64_t real = int64_t{count[0]} - before;
+    return real < 0 ? 0 : real < rows ? real : rows;
+  }
   // For a launch that begins `rows` further on.
   RowCount from(int64_t rows) const { return {.count = count, .before = before + rows}; }
 };

@@ -17,6 +17,7 @@ void rope_table(void* stream, const RopeTableParams& p);
 void rope(void* stream, const RopeParams& p);
 void linear(void* stream, const LinearParams& p);
 void router(void* stream, const RouterParams& p);
+void count_experts(void* stream, const CountExpertsParams& p);
 void mlp(void* stream, const MlpParams& p);
 void moe(void* stream, const MoeParams& p);
 void sample(void* stream, const SampleParams& p);

@@ -15,6 +15,7 @@ const CudaOps* cuda_ops() {
                                 .rope = &cuda::rope,
                                 .linear = &cuda::linear,
                                 .router = &cuda::router,
+                                .count_experts = &cuda::count_experts,
                                 .mlp = &cuda::mlp,
                                 .moe = &cuda::moe,
                                 .sample = &cuda::sample,

@@ -29,6 +29,7 @@ struct CudaOps {
   CudaLaunch<RopeParams> rope;
   CudaLaunch<LinearParams> linear;
   CudaLaunch<RouterParams> router;
+  CudaLaunch<CountExpertsParams> count_experts;
   CudaLaunch<MlpParams> mlp;
   CudaLaunch<MoeParams> moe;
   CudaLaunch<SampleParams> sample;

@@ -13,7 +13,8 @@ __global__ void linear_kernel(LinearParams p) {
   const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   if (o >= p.weight.rows) return;
   const int64_t first = int64_t{blockIdx.y} * kRowTile;
-  const auto rows = static_cast<int>(min(int64_t{kRowTile}, p.rows - first));
+  const auto rows = static_cast<int>(min(int64_t{kRowTile}, p.real_rows.of(p.rows) - first));
+  if (rows <= 0) return;
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) {
     const int64_t row = first + min(r, rows - 1);

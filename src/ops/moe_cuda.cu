@@ -27,12 +27,19 @@ __device__ void gate_up(const ExpertWeights& w, int64_t i, const float* const* x
   for (int r = 0; r < rows; ++r) activation[r * stride + i] = silu(gate[r]) * up[r];
 }
 
+// Of the tile at row `first` of a pass over `tokens` tokens: the rows that are no padding.
+__device__ int real_rows(const MlpParams& p, int64_t first_token, int64_t tokens, int64_t first) {
+  const int64_t real = min(tokens, p.real_tokens.of(p.tokens) - first_token);
+  return static_cast<int>(min(int64_t{kRowTile}, real - first));
+}
+
 __global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first_token, int64_t tokens) {
   const int64_t i = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (i >= intermediate) return;
   const int64_t first = int64_t{blockIdx.y} * kRowTile;
-  const auto rows = static_cast<int>(min(int64_t{kRowTile}, tokens - first));
+  const int rows = real_rows(p, first_token, tokens, first);
+  if (rows <= 0) return;
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) x[r] = p.x.get() + (first_token + first + min(r, rows - 1)) * hidden;
   gate_up(p.weights, i, x, rows, activation + first * intermediate, intermediate);
@@ -43,7 +50,8 @@ __global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t fi
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (o >= hidden) return;
   const int64_t first = int64_t{blockIdx.y} * kRowTile;
-  const auto rows = static_cast<int>(min(int64_t{kRowTile}, tokens - first));
+  const int rows = real_rows(p, first_token, tokens, first);
+  if (rows <= 0) return;
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) x[r] = activation + (first + min(r, rows - 1)) * intermediate;
   float out[kRowTile];

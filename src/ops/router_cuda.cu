@@ -53,6 +53,13 @@ __global__ void router_kernel(RouterParams p) {
   const int64_t t = blockIdx.x;
   const float* logits = p.logits.get() + t * p.experts;
   const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (p.token_request && p.token_request[t] < 0) {
+    for (int32_t k = thread; k < p.experts_per_token; k += kThreads) {
+      p.expert_ids[t * p.experts_per_token + k] = -1;
+      p.expert_weights[t * p.experts_per_token + k] = 0.0f;
+    }
+    return;
+  }
   if (p.scoring == RouterScoring::kSoftmax) {
     float largest = -INFINITY;
     for (int32_t e = thread; e < p.experts; e += kThreads) largest = fmaxf(largest, logits[e]);
@@ -105,10 +112,30 @@ __global__ void router_kernel(RouterParams p) {
   }
 }
 
+// One block.
+__global__ void count_experts_kernel(CountExpertsParams p) {
+  __shared__ int32_t shared[kThreads / kWarp];
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t e = thread; e < p.experts; e += kThreads) p.seen[e] = 0;
+  __syncthreads();
+  for (int64_t i = thread; i < p.tokens * p.experts_per_token; i += kThreads) {
+    if (p.expert_ids[i] >= 0) p.seen[p.expert_ids[i]] = 1;  // by all that do with the same value
+  }
+  __syncthreads();
+  int32_t count = 0;
+  for (int32_t e = thread; e < p.experts; e += kThreads) count += p.seen[e];
+  count = block_sum(count, shared);
+  if (thread == 0) p.total[0] = (p.first ? 0 : p.total[0]) + count;
+}
+
 }  // namespace
 
 void router(void* stream, const RouterParams& p) {
   launch_kernel(stream, "router", &router_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
+}
+
+void count_experts(void* stream, const CountExpertsParams& p) {
+  launch_kernel(stream, "count_experts", &count_experts_kernel, 1, kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

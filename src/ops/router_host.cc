@@ -131,7 +131,7 @@ void count_experts_kernel(const CountExpertsParams& p, HostContext&) {
 }  // namespace
 
 void count_experts(Stream& stream, const CountExpertsParams& params) {
-  stream.launch("count_experts", &count_experts_kernel, params);
+  launch_op(stream, "count_experts", &count_experts_kernel, &CudaOps::count_experts, params);
 }
 
 void router(Stream& stream, const RouterParams& params) {

@@ -272,6 +272,7 @@ std::vector<Case> cases() {
                         const int64_t hidden = 160, inner = 96;
                         const int32_t experts = 12, per_token = 3;
                         std::vector<ExpertWeights> weights;
+                        weights.reserve(experts);
                         for (int32_t e = 0; e < experts; ++e) {
                           weights.push_back({.gate = matrix(bench, random, format, inner, hidden),
                                              .up = matrix(bench, random, format, inner, hidden),

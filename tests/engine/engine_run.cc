@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <random>
 
 #include "base/check.h"
@@ -24,6 +25,11 @@ void must(const Status& status) { CHECK(status.ok(), "{}", status.error().messag
 
 }  // namespace
 
+std::string test_device() {
+  const char* name = std::getenv("LANTERN_TEST_DEVICE");
+  return name == nullptr ? "cpu" : name;
+}
+
 std::filesystem::path tiny_model() { return std::filesystem::path(LANTERN_SOURCE_DIR) / "models/tiny"; }
 
 EngineSettings RunOptions::small_settings() {
@@ -42,7 +48,7 @@ EngineSettings RunOptions::small_settings() {
 
 std::unique_ptr<EngineRun> EngineRun::create(const RunOptions& options) {
   std::unique_ptr<EngineRun> run(new EngineRun);
-  run->device_ = make_host_device(options.threads);
+  run->device_ = value_of(make_device(test_device(), options.threads));
   ModelConfig config = value_of(load_model_config(options.model_dir));
   auto weights = value_of(load_weights(options.model_dir, config, *run->device_));
   const EngineSettings settings = value_of(EngineSettings::checked(options.settings));
@@ -122,7 +128,7 @@ void EngineRun::on_end(const Sequence& sequence) {
 std::vector<RunOutput> outputs_alone(const RunOptions& options, const std::vector<Request>& requests) {
   SessionOptions session_options;
   session_options.model_dir = options.model_dir;
-  session_options.device = "cpu";
+  session_options.device = test_device();
   session_options.threads = options.threads;
   session_options.kv_cache_dtype = options.kv_cache_dtype;
   session_options.mla_form = options.mla_form;

@@ -15,6 +15,8 @@
 namespace lantern {
 
 std::filesystem::path tiny_model();
+// Where the runs compute: cpu, or what the environment's LANTERN_TEST_DEVICE names.
+std::string test_device();
 
 struct RunOptions {
   std::filesystem::path model_dir = tiny_model();
