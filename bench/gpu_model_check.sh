@@ -69,7 +69,7 @@ done
 
 # The engine on the GPU: many requests at once as each of them alone, with graphs, drafts, chunks and a prefix cache.
 run engine_matrix 150 env LANTERN_TEST_DEVICE=cuda "$bundle/bin/lantern_engine_model_tests" \
-  --gtest_filter='EngineMatrix.*:Together.*:Mtp*.*:Graphs.*:Logprobs.*'
+  --gtest_filter='EngineMatrix.*:EngineTogether.*:EngineMtp.*:EngineGraphs.*:EngineLogprobs.*'
 say "        $(grep -E '^\[  (PASSED|FAILED)' "$results/engine_matrix.log" | head -n 1)"
 for drafts in 0 2; do
   run "throughput_$drafts" 60 "$bundle/bin/lantern" bench throughput --model models/tiny --requests 64 \

@@ -17,6 +17,11 @@ constexpr int64_t kMemoryBytes = int64_t{1} << 30;
 Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int32_t prefill) {
   SessionOptions options;
   options.device = values.text("device");
+  if (options.device == "cuda") {
+    return Error(ErrorCode::kUnsupported,
+                 "--device cuda: bench step compares with the read bandwidth of the CPU's memory; use --device cpu, or "
+                 "bench throughput for a GPU");
+  }
   options.threads = static_cast<int32_t>(values.integer("threads"));
   options.kv_cache_dtype = values.text("kv-cache-dtype");
   options.prefill_chunk = std::max(prefill, kSmallestChunk);
