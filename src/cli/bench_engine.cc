@@ -133,7 +133,7 @@ DecodeRate decode_rate(std::span<const MeasuredStep> steps, int32_t num_requests
   for (const LayerWeights& layer : weights.layers) {
     if (!layer.is_moe) continue;
     ++moe_layers;
-    const ExpertWeights& expert = layer.experts[0];
+    const ExpertWeights& expert = layer.first_expert;
     expert_bytes = matrix_bytes(expert.gate) + matrix_bytes(expert.up) + matrix_bytes(expert.down);
   }
   const int64_t fixed_bytes =

@@ -170,8 +170,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   loaded.kv_bytes_per_token = kv_bytes_per_token(weights.config, layouts, kBlockSize);
   loaded.device = device.description();
   // Mapped weights count as free memory, but every step wants them.
+  const bool mapped = options.dummy.empty() && device.kind() == DeviceKind::kCpu;
   const auto free_bytes =
-      static_cast<int64_t>(device.available_bytes()) - (options.dummy.empty() ? loaded.weight_bytes : 0);
+      static_cast<int64_t>(device.available_bytes()) - (mapped ? loaded.weight_bytes : 0);
   ASSIGN_OR_RETURN(EngineSettings settings,
                    choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 

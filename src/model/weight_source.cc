@@ -93,6 +93,7 @@ class LayerWalk {
       RETURN_IF_ERROR(same_format(table.empty() ? one : table.front(), one, expert));
       table.push_back(one);
     }
+    if (!table.empty()) weights.first_expert = table.front();
     ASSIGN_OR_RETURN(weights.experts, source_.expert_table(table));
     return {};
   }

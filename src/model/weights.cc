@@ -10,9 +10,7 @@ namespace {
 class WeightSum {
  public:
   void add(const QuantizedMatrix& matrix) {
-    if (matrix.empty() || !seen_.insert(matrix.data.get()).second) return;
-    bytes += matrix_bytes(matrix);
-    parameters += matrix.rows * matrix.cols;
+    if (!matrix.empty() && seen_.insert(matrix.data.get()).second) add_size(matrix, 1);
   }
   void add_vector(const DevPtr<const float>& vector, int64_t size) {
     if (!vector) return;
@@ -35,7 +33,7 @@ class WeightSum {
     add_vector(attention.indexer.k_norm_weight, attention.indexer.wk.rows);
     add_vector(attention.indexer.k_norm_bias, attention.indexer.wk.rows);
   }
-  // The first `experts` routed experts: they are all of one size.
+  // So many of the routed experts: they are all of one size.
   void add(const LayerWeights& layer, int64_t experts) {
     const int64_t hidden = layer.attention.kv_a_proj.cols;
     add_vector(layer.input_layernorm, hidden);
@@ -45,13 +43,20 @@ class WeightSum {
     if (!layer.is_moe) return;
     add(layer.router);
     add_vector(layer.router_bias, layer.router.rows);
-    for (int64_t i = 0; i < experts; ++i) add(layer.experts[i]);
+    for (const QuantizedMatrix* matrix : {&layer.first_expert.gate, &layer.first_expert.up, &layer.first_expert.down}) {
+      add_size(*matrix, experts);
+    }
   }
 
   int64_t bytes = 0;
   int64_t parameters = 0;
 
  private:
+  void add_size(const QuantizedMatrix& matrix, int64_t count) {
+    bytes += count * matrix_bytes(matrix);
+    parameters += count * matrix.rows * matrix.cols;
+  }
+
   std::set<const std::byte*> seen_;
 };
 

@@ -43,7 +43,8 @@ struct LayerWeights {
   ExpertWeights dense;                  // dense layers: the MLP; MoE layers: the shared experts (may be empty)
   QuantizedMatrix router;               // [experts, hidden], used with LinearInput::kExact
   DevPtr<const float> router_bias;      // [experts] or null
-  DevPtr<const ExpertWeights> experts;  // [experts]
+  DevPtr<const ExpertWeights> experts;  // [experts]; on the device
+  ExpertWeights first_expert;           // for the host: the sizes and formats of all of them
 };
 
 struct MtpWeights {

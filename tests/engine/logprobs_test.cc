@@ -21,7 +21,7 @@ std::vector<TokenScore> scores_of(Session& session, const std::vector<int32_t>& 
 std::unique_ptr<Session> session_of(const RunOptions& options) {
   SessionOptions session;
   session.model_dir = options.model_dir;
-  session.device = "cpu";
+  session.device = test_device();
   session.threads = options.threads;
   session.kv_cache_dtype = options.kv_cache_dtype;
   session.mla_form = options.mla_form;
