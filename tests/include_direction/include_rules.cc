@@ -39,6 +39,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"fmt/", {"src/"}, false},
     {"spdlog/", {"src/base/log.cc"}},
     {"hwy/", {"src/ops/", "src/attention/"}},
+    {"cuda_fp", {"src/device/cuda/convert.cuh"}, false},
     {"boost/json", {"src/text/", "src/model/", "src/server/", "src/cli/"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
     {"utf8proc.h", {}},
