@@ -57,15 +57,25 @@ for device in cpu cuda; do
     --device $device
   run "score_$device" 30 "$bundle/bin/lantern" score --text "$question" --json --device $device
 done
-cmp -s <(grep -v tok/s "$results/generate_cpu.log") <(grep -v tok/s "$results/generate_cuda.log") ||
-  say "        generate: the texts or statistics of cpu and cuda differ"
-for cache in bf16 fp8; do
-  for task in arithmetic recall; do
-    run "eval_${task}_$cache" 60 "$bundle/bin/lantern" eval "models/tiny/eval/$task.jsonl" --limit 60 \
-      --kv-cache-dtype $cache --device cuda --json
-    say "        $(tail -n 1 "$results/eval_${task}_$cache.log")"
+cmp -s <(grep -v tokens/s "$results/generate_cpu.log") <(grep -v tokens/s "$results/generate_cuda.log") ||
+  { ((failed += 1)); say "FAILED  generate: the texts of cpu and cuda differ"; }
+# evaluate TASK ITEMS CACHE DRAFTS: on the GPU; the share of answers whose text is the CPU's.
+evaluate() {
+  local name=eval_$1_$3_drafts$4 device
+  for device in cpu cuda; do
+    run "${name}_$device" 90 "$bundle/bin/lantern" eval "models/tiny/eval/$1.jsonl" --limit "$2" --kv-cache-dtype "$3" \
+      --draft-tokens "$4" --device $device --json --output "$results/${name}_$device.jsonl"
   done
-done
+  say "        $(tail -n 1 "$results/${name}_cuda.log")"
+  local differ
+  differ=$(diff "$results/${name}_cpu.jsonl" "$results/${name}_cuda.jsonl" | grep -c '^<')
+  say "        $((($2 - differ) * 1000 / $2)) of 1000 answers are the CPU's, token by token"
+  (((($2 - differ)) * 100 >= $2 * 97)) || { ((failed += 1)); say "FAILED  $name: less than 970"; }
+}
+evaluate arithmetic 500 bf16 0
+evaluate arithmetic 500 fp8 2
+evaluate recall 60 bf16 0
+evaluate recall 60 fp8 3
 
 # The engine on the GPU: many requests at once as each of them alone, with graphs, drafts, chunks and a prefix cache.
 run engine_matrix 150 env LANTERN_TEST_DEVICE=cuda "$bundle/bin/lantern_engine_model_tests" \
@@ -76,10 +86,6 @@ for drafts in 0 2; do
     --draft-tokens $drafts --device cuda --json
   say "        $(tail -n 1 "$results/throughput_$drafts.log")"
 done
-run eval_drafts 60 "$bundle/bin/lantern" eval models/tiny/eval/arithmetic.jsonl --limit 60 --draft-tokens 3 --device cuda \
-  --json
-say "        $(tail -n 1 "$results/eval_drafts.log")"
-
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [[ -z $sanitizer ]]; then
   say "skipped compute-sanitizer: it is not installed here"
