@@ -44,9 +44,9 @@ TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
     options.max_num_batched_tokens = 64;
     options.num_draft_tokens = drafts;
     options.kv_cache_bytes = int64_t{64} << 20;
-    options.wrap_executor = [&](std::unique_ptr<Executor> executor) {
+    options.hooks.push_back({.wrap = [&](std::unique_ptr<Executor> executor) {
       return std::make_unique<CountingExecutor>(std::move(executor), &seen);
-    };
+    }});
     const LoadedEngine loaded = load_engine(options).value();
     // Prompts of all lengths come and go while others decode; six run at a time.
     std::vector<TokenStream> streams;
