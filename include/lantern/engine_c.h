@@ -47,8 +47,8 @@ typedef struct lantern_engine_config {
   int32_t max_logprobs; /* likeliest tokens that a request may ask for; 0: 20, the most; -1: no log-probabilities */
   int32_t data_parallel_size; /* engines in step that share the weights; each has the above limits for itself, and its
                                  part of threads and kv_cache_bytes. 0: 1 */
-  const char* drafter;  /* "auto", "mtp" (the model's own layer) or "ngram" (what followed the same tokens before);
-                         * NULL: "auto", which is "mtp" where the model has such a layer */
+  const char* drafter; /* "auto", "mtp" (the model's own layer) or "ngram" (what followed the same tokens before);
+                        * NULL: "auto", which is "mtp" where the model has such a layer */
 } lantern_engine_config;
 
 /* What a constrained request is asked before each of its tokens. */

@@ -29,10 +29,9 @@ std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
   all.insert(all.end(), own.begin(), own.end());
   all.push_back({"draft-tokens", std::nullopt, kDraftHelp});
   all.push_back({"data-parallel-size"});
-  for (std::string_view name :
-       {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens",
-        "kv-cache-memory", "enable-prefix-caching", "mla-form", "graphs", "device", "threads", "kv-cache-dtype",
-        "max-model-len"}) {
+  for (std::string_view name : {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs",
+                                "max-num-batched-tokens", "kv-cache-memory", "enable-prefix-caching", "mla-form",
+                                "graphs", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
     all.push_back({name});
   }
   all.push_back({"seed", "0", "Random seed of the prompts"});

@@ -171,8 +171,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   loaded.device = device.description();
   // Mapped weights count as free memory, but every step wants them.
   const bool mapped = options.dummy.empty() && device.kind() == DeviceKind::kCpu;
-  const auto free_bytes =
-      static_cast<int64_t>(device.available_bytes()) - (mapped ? loaded.weight_bytes : 0);
+  const auto free_bytes = static_cast<int64_t>(device.available_bytes()) - (mapped ? loaded.weight_bytes : 0);
   ASSIGN_OR_RETURN(EngineSettings settings,
                    choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 

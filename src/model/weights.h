@@ -69,7 +69,8 @@ struct ModelWeights {
   int64_t parameter_count() const;
 };
 
-// Owns the memory behind ModelWeights: mapped shards and converted vectors. Addresses never move. Its device outlives it.
+// Owns the memory behind ModelWeights: mapped shards and converted vectors. Addresses never move. Its device outlives
+// it.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
