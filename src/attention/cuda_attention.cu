@@ -7,6 +7,7 @@ const CudaAttention* cuda_attention() {
                                             .write_index_key = &cuda::write_index_key,
                                             .copy_blocks = &cuda::copy_blocks,
                                             .index_select = &cuda::index_select,
+                                            .keep_selection = &cuda::keep_selection,
                                             .absorb_query = &cuda::absorb_query,
                                             .mla_decode = &cuda::mla_decode,
                                             .project_value = &cuda::project_value,

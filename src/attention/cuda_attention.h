@@ -15,6 +15,7 @@ struct CudaAttention {
   CudaLaunch<IndexKeyWriteParams> write_index_key;
   CudaLaunch<BlockCopyParams> copy_blocks;
   CudaLaunch<IndexSelectParams> index_select;
+  CudaLaunch<KeepSelectionParams> keep_selection;
   CudaLaunch<AbsorbQueryParams> absorb_query;
   CudaLaunch<MlaDecodeParams> mla_decode;
   CudaLaunch<ProjectValueParams> project_value;

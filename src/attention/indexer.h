@@ -38,4 +38,15 @@ struct IndexSelectParams {
 int64_t index_scratch_bytes(int32_t max_context, int32_t heads, int32_t dim, int32_t threads);
 void index_select(Stream& stream, const IndexSelectParams& params);
 
+// Rows of a selection move to its front: row rows[i] becomes row i. In place.
+struct KeepSelectionParams {
+  DevPtr<const int32_t> rows;  // [count], ascending but for -1: row i becomes empty
+  DevPtr<int32_t> positions;   // [tokens, top_k]
+  DevPtr<int32_t> slots;       // [tokens, top_k]
+  DevPtr<int32_t> counts;      // [tokens]
+  int32_t top_k = 0;
+  int32_t count = 0;
+};
+void keep_selection(Stream& stream, const KeepSelectionParams& params);
+
 }  // namespace lantern

@@ -174,6 +174,21 @@ __global__ void select_kernel(IndexSelectParams p, IndexScratch s, int32_t first
   if (thread == 0) p.counts[t] = taken;
 }
 
+// One block, a row at a time: a row's source is never before it.
+__global__ void keep_selection_kernel(KeepSelectionParams p) {
+  for (int32_t i = 0; i < p.count; ++i) {
+    const int64_t from = p.rows[i];
+    const int32_t count = from < 0 ? 0 : p.counts[from];
+    for (auto j = static_cast<int32_t>(threadIdx.x); j < count && from > i; j += kSelectThreads) {
+      p.positions[int64_t{i} * p.top_k + j] = p.positions[from * p.top_k + j];
+      p.slots[int64_t{i} * p.top_k + j] = p.slots[from * p.top_k + j];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) p.counts[i] = count;
+    __syncthreads();
+  }
+}
+
 }  // namespace
 
 void index_select(void* stream, const IndexSelectParams& p) {
@@ -195,6 +210,10 @@ void index_select(void* stream, const IndexSelectParams& p) {
     }
     launch_kernel(stream, "index top-k", &select_kernel, tokens, kSelectThreads, 0, p, s, first);
   }
+}
+
+void keep_selection(void* stream, const KeepSelectionParams& p) {
+  launch_kernel(stream, "keep_selection", &keep_selection_kernel, 1, kSelectThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -240,6 +240,17 @@ void index_select_kernel(const IndexSelectParams& p, HostContext& context) {
   IndexSelect(p, context).run();
 }
 
+// A row's source is never before it, so that going up reads every row before it is overwritten.
+void keep_selection_kernel(const KeepSelectionParams& p, HostContext&) {
+  for (int32_t i = 0; i < p.count; ++i) {
+    const int64_t from = p.rows[i];
+    p.counts[i] = from < 0 ? 0 : p.counts[from];
+    if (from <= i) continue;
+    std::copy_n(p.positions.get() + from * p.top_k, p.counts[i], p.positions.get() + int64_t{i} * p.top_k);
+    std::copy_n(p.slots.get() + from * p.top_k, p.counts[i], p.slots.get() + int64_t{i} * p.top_k);
+  }
+}
+
 }  // namespace
 
 int64_t index_scratch_bytes(int32_t max_context, int32_t heads, int32_t dim, int32_t threads) {
@@ -250,6 +261,10 @@ int64_t index_scratch_bytes(int32_t max_context, int32_t heads, int32_t dim, int
 
 void index_select(Stream& stream, const IndexSelectParams& params) {
   launch_attention(stream, "index_select", &index_select_kernel, &CudaAttention::index_select, params);
+}
+
+void keep_selection(Stream& stream, const KeepSelectionParams& params) {
+  launch_attention(stream, "keep_selection", &keep_selection_kernel, &CudaAttention::keep_selection, params);
 }
 
 }  // namespace lantern

@@ -79,6 +79,8 @@ void MtpDrafter::fill(Stream& stream, const Step& step, const StepView& view, in
 void MtpDrafter::draft(Stream& stream, const Step& step, int32_t rows, int32_t passes) {
   if (rows == 0) return;
   const RowCount real_rows{.count = step.num_sampling};
+  const bool shares = model_.config().mtp_shares_selection;
+  const auto selection = shares ? Model::MtpSelection::kReused : Model::MtpSelection::kComputed;
   // One token for each sampling row; which request is whose is in token_request_.
   StepView view = view_of({});
   view.tokens = view.decode_tokens = rows;
@@ -108,8 +110,9 @@ void MtpDrafter::draft(Stream& stream, const Step& step, int32_t rows, int32_t p
                            .count = rows,
                            .cols = model_.config().hidden_size});
       hidden = Fixed<const float>(hidden_->fixed());
+      if (shares) model_.mtp_keep_selection(stream, Fixed<const int32_t>(draft_rows_), rows);
     }
-    model_.mtp_forward(stream, view, Fixed<const int32_t>(next_token_ids_), hidden);
+    model_.mtp_forward(stream, view, Fixed<const int32_t>(next_token_ids_), hidden, nullptr, selection);
   }
 }
 

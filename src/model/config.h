@@ -82,6 +82,9 @@ struct ModelConfig {
   // What the MTP layer is fed with when it is applied again: its output after the norm of its head (GLM), or before it
   // (DeepSeek).
   bool mtp_chains_normed = false;
+  // index_share_for_mtp_iteration (GLM-5.2): the MTP layer chooses keys when it is applied first; applied again it
+  // attends to the same ones.
+  bool mtp_shares_selection = false;
   QuantizationConfig quantization;
 
   std::vector<int32_t> eos_token_ids;

@@ -183,6 +183,7 @@ Status read_indexer(ConfigFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(const bool interleave, fields.boolean_or("indexer_rope_interleave",
                                                             defaults.index_rope_pairing == RopePairing::kInterleaved));
   config.index_rope_pairing = interleave ? RopePairing::kInterleaved : RopePairing::kHalves;
+  ASSIGN_OR_RETURN(config.mtp_shares_selection, fields.boolean_or("index_share_for_mtp_iteration", false));
 
   ASSIGN_OR_RETURN(const std::vector<std::string> types, indexer_types(fields, config));
   int32_t last_full = -1;

@@ -74,7 +74,7 @@ void LayerRun::project(const QuantizedMatrix& weight, DevPtr<const float> x, Dev
   linear(stream_, p);
 }
 
-void LayerRun::layer(int32_t id, const LayerWeights& w, bool first) const {
+void LayerRun::layer(int32_t id, const LayerWeights& w, bool first, bool reuse_selection) const {
   const int64_t tokens = step_.tokens;
   if (first) {
     rms_norm(stream_, {.x = a_.residual,
@@ -94,7 +94,7 @@ void LayerRun::layer(int32_t id, const LayerWeights& w, bool first) const {
                            .cols = config_.hidden_size,
                            .eps = config_.rms_norm_eps});
   }
-  attention(id, w.attention);
+  attention(id, w.attention, reuse_selection);
   add_rms_norm(stream_, {.delta = a_.delta,
                          .residual = a_.residual,
                          .weight = w.post_attention_layernorm,
@@ -106,12 +106,10 @@ void LayerRun::layer(int32_t id, const LayerWeights& w, bool first) const {
   if (observer_ != nullptr && observer_->after_layer) observer_->after_layer(id, a_);
 }
 
-void LayerRun::attention(int32_t id, const AttentionWeights& w) const {
+void LayerRun::attention(int32_t id, const AttentionWeights& w, bool reuse_selection) const {
   queries(w);
   latents(id, w);
-  if (config_.computes_selection(id)) {
-    select(id, w.indexer);
-  }
+  if (config_.computes_selection(id) && !reuse_selection) select(id, w.indexer);
   const int32_t absorbed = options_.mla_form == MlaForm::kAbsorbed ? step_.tokens : step_.decode_tokens;
   if (absorbed > 0) absorbed_attention(id, w, absorbed);
   if (absorbed < step_.tokens) expanded_attention(id, w, absorbed);

@@ -24,8 +24,9 @@ class LayerRun {
         step_(step),
         observer_(observer) {}
 
-  // Reads a.residual (and adds a.delta to it first unless `first`); leaves the layer's MLP output in a.delta.
-  void layer(int32_t id, const LayerWeights& weights, bool first) const;
+  // Reads a.residual (and adds a.delta to it first unless `first`); leaves the layer's MLP output in a.delta. With
+  // `reuse_selection` a layer that has an indexer takes the selection that is there instead.
+  void layer(int32_t id, const LayerWeights& weights, bool first, bool reuse_selection = false) const;
 
   // Zeros where the layer's cache entries of the step's tokens belong, instead of running it.
   void clear_entries(int32_t id) const;
@@ -35,7 +36,7 @@ class LayerRun {
                LinearInput input = LinearInput::kRounded) const;
 
  private:
-  void attention(int32_t id, const AttentionWeights& weights) const;
+  void attention(int32_t id, const AttentionWeights& weights, bool reuse_selection) const;
   void queries(const AttentionWeights& weights) const;
   void latents(int32_t id, const AttentionWeights& weights) const;
   void select(int32_t id, const IndexerWeights& weights) const;

@@ -73,7 +73,7 @@ void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, co
 }
 
 void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
-                        DevPtr<const float> hidden_states, const StepObserver* observer) const {
+                        DevPtr<const float> hidden_states, const StepObserver* observer, MtpSelection selection) const {
   CHECK(has_mtp(), "the checkpoint holds no multi-token-prediction layer");
   check_step(options_, step);
   const Activations& a = activations_;
@@ -104,7 +104,7 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
   fill_rope_table(stream, step);
   const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
   run.project(w.eh_proj, a.mtp_input, a.residual);
-  run.layer(config_.num_layers, w.layer, true);
+  run.layer(config_.num_layers, w.layer, true, selection == MtpSelection::kReused);
   add_rms_norm(stream, {.delta = a.delta,
                         .residual = a.residual,
                         .weight = w.head_norm,
@@ -112,6 +112,17 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
                         .rows = step.tokens,
                         .cols = hidden,
                         .eps = config_.rms_norm_eps});
+}
+
+void Model::mtp_keep_selection(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {
+  CHECK(has_mtp() && config_.computes_selection(config_.num_layers), "the MTP layer makes no selection");
+  const Activations& a = activations_;
+  keep_selection(stream, {.rows = rows,
+                          .positions = a.selected_positions,
+                          .slots = a.selected_slots,
+                          .counts = a.selected_counts,
+                          .top_k = config_.index_topk,
+                          .count = count});
 }
 
 void Model::mtp_clear(Stream& stream, const StepView& step) const {

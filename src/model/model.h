@@ -62,9 +62,14 @@ class Model {
   // hidden_size]) and token i + 1 (`next_token_ids` [step.tokens]). Afterwards logits of mtp_logits() predict token i +
   // 2, and another pass, fed with mtp_hidden(), drafts one token further. Uses cache layer num_layers; where its
   // entries lie is up to step.slot_mapping and step.key_offset. The first pass after forward() is fed with
-  // activations().hidden.
+  // activations().hidden. kReused: the layer's indexer does not run, and token t attends to the keys that row t of the
+  // selection holds (mtp_keep_selection).
+  enum class MtpSelection : uint8_t { kComputed, kReused };
   void mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
-                   DevPtr<const float> hidden, const StepObserver* observer = nullptr) const;
+                   DevPtr<const float> hidden, const StepObserver* observer = nullptr,
+                   MtpSelection selection = MtpSelection::kComputed) const;
+  // Rows `rows` ([count], ascending, -1: none) of the selection of the last mtp_forward() become its first rows.
+  void mtp_keep_selection(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
   // Instead of mtp_forward() over the same step: zeros where it would have written its entries. A later pass that sees
   // them drafts worse, and nothing else comes of it.
   void mtp_clear(Stream& stream, const StepView& step) const;

@@ -180,6 +180,25 @@ std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, b
   return {{"counts", bench.get(counts)}, {"positions", bench.get(positions)}, {"slots", bench.get(slots)}};
 }
 
+std::vector<Output> keep(Bench& bench) {
+  Random random(35);
+  const int32_t tokens = 600, top_k = 700;
+  const auto positions = bench.put(integers(random, tokens * top_k, 0, 5000));
+  const auto slots = bench.put(integers(random, tokens * top_k, 0, 5000));
+  const auto counts = bench.put(integers(random, tokens, 0, top_k));
+  std::vector<int32_t> rows;
+  for (int32_t row = 0; row < tokens; row += 1 + static_cast<int32_t>(random() % 4)) {
+    rows.push_back(rows.size() % 9 == 8 ? -1 : row);
+  }
+  keep_selection(bench.stream, {.rows = bench.input(rows),
+                                .positions = positions,
+                                .slots = slots,
+                                .counts = counts,
+                                .top_k = top_k,
+                                .count = static_cast<int32_t>(rows.size())});
+  return {{"positions", bench.get(positions)}, {"slots", bench.get(slots)}, {"counts", bench.get(counts)}};
+}
+
 struct Heads {
   int32_t heads, nope, v, rank, rope;
 };
@@ -346,6 +365,7 @@ std::vector<Case> cases() {
                       }});
     }
   }
+  list.push_back({"keep_selection", &keep});
   list.push_back({"select_hadamard",
                   [](Bench& bench) { return select(bench, IndexKeyLayout::kFp8, 16, false, true, Mode::kScore); }});
   list.push_back({"attention_20_heads", [](Bench& bench) {

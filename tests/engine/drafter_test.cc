@@ -2,12 +2,7 @@
 // shipped model and on one without an MTP layer.
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-#include <boost/json.hpp>
-
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "engine/load_engine.h"
 #include "engine/session.h"
@@ -18,25 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// models/tiny as a checkpoint that says it has no MTP layer, made once for all tests of the program.
+// Says that it has no MTP layer. Made once for all tests of the program.
 fs::path tiny_without_mtp() {
-  static const struct Folder {
-    fs::path path = fs::temp_directory_path() / fmt::format("lantern_tiny_without_mtp_{}", getpid());
-    Folder() {
-      fs::create_directory(path);
-      for (const auto& entry : fs::directory_iterator(tiny_model())) {
-        if (entry.path().filename() != "config.json") fs::create_symlink(entry.path(), path / entry.path().filename());
-      }
-      std::stringstream text;
-      text << std::ifstream(tiny_model() / "config.json").rdbuf();
-      boost::json::value config = boost::json::parse(text.str());
-      EXPECT_EQ(config.at("num_nextn_predict_layers").to_number<int>(), 1);
-      config.at("num_nextn_predict_layers") = 0;
-      std::ofstream(path / "config.json") << config;
-    }
-    ~Folder() { fs::remove_all(path); }
-  } folder;
-  return folder.path;
+  static const ChangedModel model("lantern_tiny_without_mtp", {{"num_nextn_predict_layers", "0"}});
+  return model.path();
 }
 
 EngineOptions options_of(const fs::path& model, int32_t drafts, const std::string& drafter) {
@@ -98,9 +78,12 @@ TEST(EngineDrafter, TheTextIsTheSameWhoeverDrafts) {
 TEST(EngineDrafter, AutoIsTheMtpLayerWhereThereIsOne) {
   const std::vector<Request> requests = mixed_requests(8, 40, 120);
   const auto accepted = [&](const fs::path& model, const std::string& drafter) {
-    EngineOptions options = options_of(model, 3, drafter);
-    options.max_num_seqs = 1;  // where each chunk and draft ends, and so how many there are, depends on no timing
-    return answers_of(options, requests).drafts_accepted;
+    // One after another: where a step ends, and so how many drafts there are, then depends on no timing.
+    const Result<LoadedEngine> loaded = load_engine(options_of(model, 3, drafter));
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message();
+    int64_t count = 0;
+    for (const Request& request : requests) count = answers_of(*loaded, {request}).drafts_accepted;
+    return count;
   };
   EXPECT_EQ(accepted(tiny_model(), "auto"), accepted(tiny_model(), "mtp"));
   EXPECT_NE(accepted(tiny_model(), "mtp"), accepted(tiny_model(), "ngram"));

@@ -1,12 +1,17 @@
 #include "engine_run.h"
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <random>
+#include <sstream>
 
 #include "base/check.h"
 #include "cli/eval_task.h"
@@ -31,6 +36,22 @@ std::string test_device() {
 }
 
 std::filesystem::path tiny_model() { return std::filesystem::path(LANTERN_SOURCE_DIR) / "models/tiny"; }
+
+ChangedModel::ChangedModel(const std::string& name, const std::map<std::string, std::string>& fields)
+    : path_(std::filesystem::temp_directory_path() / fmt::format("{}_{}", name, getpid())) {
+  std::filesystem::create_directory(path_);
+  for (const auto& entry : std::filesystem::directory_iterator(tiny_model())) {
+    if (entry.path().filename() != "config.json")
+      std::filesystem::create_symlink(entry.path(), path_ / entry.path().filename());
+  }
+  std::stringstream text;
+  text << std::ifstream(tiny_model() / "config.json").rdbuf();
+  boost::json::value config = boost::json::parse(text.str());
+  for (const auto& [field, value] : fields) config.as_object()[field] = boost::json::parse(value);
+  std::ofstream(path_ / "config.json") << config;
+}
+
+ChangedModel::~ChangedModel() { std::filesystem::remove_all(path_); }
 
 EngineSettings RunOptions::small_settings() {
   EngineSettings settings;

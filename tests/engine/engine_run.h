@@ -18,6 +18,20 @@ std::filesystem::path tiny_model();
 // Where the runs compute: cpu, or what the environment's LANTERN_TEST_DEVICE names.
 std::string test_device();
 
+// models/tiny with some fields of config.json changed or added: name and JSON text of the value. A folder of links that
+// lives as long as the object.
+class ChangedModel {
+ public:
+  ChangedModel(const std::string& name, const std::map<std::string, std::string>& fields);
+  ~ChangedModel();
+  ChangedModel(const ChangedModel&) = delete;
+  ChangedModel& operator=(const ChangedModel&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 struct RunOptions {
   std::filesystem::path model_dir = tiny_model();
   std::string kv_cache_dtype = "bf16";

@@ -271,7 +271,7 @@ std::vector<SequenceCapture> ModelRun::run(const std::vector<std::vector<int32_t
 
 std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden,
                                                const std::vector<std::vector<int32_t>>& next_tokens,
-                                               const std::vector<Step>& steps) {
+                                               const std::vector<Step>& steps, Model::MtpSelection selection) {
   std::vector<SequenceCapture> captures(next_tokens.size());
   for (SequenceCapture& capture : captures) capture.layers.resize(1);
   for (const Step& step : steps) {
@@ -285,7 +285,7 @@ std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden
     }
     const StepObserver watch = observer(step, model_->config().num_layers, captures);
     const Fixed<const float> fed(model_->activations().hidden);
-    model_->mtp_forward(stream_, view, token_ids_.view(), fed, &watch);
+    model_->mtp_forward(stream_, view, token_ids_.view(), fed, &watch, selection);
     capture_step(step, true, captures);
   }
   return captures;

@@ -75,10 +75,11 @@ class ModelRun {
   std::vector<SequenceCapture> run(const std::vector<std::vector<int32_t>>& tokens, const std::vector<Step>& steps,
                                    int32_t padding = 0);
   // The MTP layer over whole sequences: entry i of sequence s from hidden[s] row i and next_tokens[s][i], stored at
-  // slot i + 1. Logits and, as layers[0], what its layer did.
+  // slot i + 1. Logits and, as layers[0], what its layer did. A selection that is reused is that of the run before.
   std::vector<SequenceCapture> run_mtp(const std::vector<Matrix>& hidden,
                                        const std::vector<std::vector<int32_t>>& next_tokens,
-                                       const std::vector<Step>& steps);
+                                       const std::vector<Step>& steps,
+                                       Model::MtpSelection selection = Model::MtpSelection::kComputed);
   // Greedy continuation of one prompt: prefill in one step, then `count` - 1 decodes.
   std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int count);
 

@@ -64,6 +64,15 @@ TEST_P(Mtp, DraftsOfEveryPositionAndTwoChained) {
           difference(second[index].logits,
                      golden.of(s, normed ? "mtp.second_logits_after_norm" : "mtp.second_logits_before_norm"), {0}, {});
       EXPECT_LE(off.max, tolerance_of(golden).max) << "second draft of sequence " << s;
+      if (!run->model().config().mtp_shares_selection) continue;
+
+      // The same with the keys of the first draft, which the run of its one token leaves behind.
+      run->run_mtp(hidden, next_tokens, {{{s, lengths[index] - 1, 1, true}}});
+      const auto shared =
+          run->run_mtp(chained, chained_tokens, {{{s, lengths[index], 1, true}}}, Model::MtpSelection::kReused);
+      const Difference with_its_keys =
+          difference(shared[index].logits, golden.of(s, "mtp.second_logits_shared"), {0}, {});
+      EXPECT_LE(with_its_keys.max, tolerance_of(golden).max) << "second draft of sequence " << s << " by the first's";
     }
   }
 }

@@ -254,7 +254,11 @@ def build_cases():
         ONE_GROUP,
         spelled("new", 1, 1e6),
         mlp_types(1, 4),
-        {"indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 1},
+        {
+            "indexer_types": ["full", "shared", "full", "shared"],
+            "num_nextn_predict_layers": 1,
+            "index_share_for_mtp_iteration": True,
+        },
         indexer_types=["full", "shared", "full", "shared"],
         mtp=True,
     )

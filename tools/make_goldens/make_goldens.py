@@ -189,6 +189,15 @@ def mtp_tensors(case, model, weights, exact_model, index, ids, got, next_token, 
         best = again["logits"][-1].sort(descending=True).values
         if best[0] - best[1] < limits(case)["greedy_margin"]:
             raise Unsuitable("second draft margin")
+    if case["config"].get("index_share_for_mtp_iteration"):
+        chained = torch.cat([hidden, drafted["after_norm"][-1:]])
+        ids_of_two = torch.cat([shifted, torch.tensor([first])])
+        shared = mine.mtp(ids_of_two, chained, chosen=drafted["layer"]["selected"])
+        discrete_choices_are_clear(case, {"layers": [shared["layer"]]})
+        out["mtp.second_logits_shared"] = shared["logits"][-1:]
+        moved = relative(shared["logits"][-1:], out["mtp.second_logits_after_norm"]) / limits(case)["tolerance"]
+        if moved < limits(case)["trap"]:
+            raise Unsuitable(f"keys of its own move the second draft by {moved:.1f} tolerances")
     best = drafted["logits"][-1].sort(descending=True).values
     if best[0] - best[1] < limits(case)["greedy_margin"]:
         raise Unsuitable("draft margin")

@@ -313,9 +313,11 @@ class Reference:
         result["logits"] = self.linear(result["final"], "lm_head")
         return result
 
-    def mtp(self, ids, hidden, positions=None):
+    def mtp(self, ids, hidden, positions=None, chosen=None):
         """Draft logits of the MTP layer. Entry i sees hidden[i] (after the model's last norm) and ids[i] = token i + 1.
 
+        `chosen` [T - 1, T - 1]: the keys that the entries but the last were to see. The last one, a further draft, then
+        sees those of the entry before it instead of keys of its own (index_share_for_mtp_iteration).
         Returns logits [T, V] for token i + 2, the layer's output before shared_head.norm and after it, and its capture.
         """
         p = f"model.layers.{self.c['num_hidden_layers']}."
@@ -324,7 +326,10 @@ class Reference:
         halves = [previous, embedded] if "mtp_order" in self.traps else [embedded, previous]
         x = self.linear(torch.cat(halves, -1), p + "eh_proj")
         cos, sin = self.cos_sin(torch.arange(len(ids)) if positions is None else positions)
-        x, capture, _ = self.layer(p, x, cos, sin, False, "full" if "index_topk" in self.c else None)
+        indexer, previous = "full" if "index_topk" in self.c else None, None
+        if chosen is not None:
+            indexer, previous = "shared", F.pad(torch.cat([chosen, chosen[-1:]]), (0, 1))
+        x, capture, _ = self.layer(p, x, cos, sin, False, indexer, previous)
         after = self.norm(x, p + "shared_head.norm.weight")
         return {
             "logits": self.linear(after, p + "shared_head.head"),
