@@ -274,14 +274,15 @@ void EngineLoop::turn() {
   const int64_t steps = counts_.steps;
   const StepStart started = in_step() ? step_together() : step_alone();
   seconds_since_finish_ += seconds_since(start);
-  delivery_->hand_over(batch_);
-  counts_.overhead_seconds += thread_cpu_seconds() - executor_.cpu_seconds() - cpu;
   if (counts_.steps > steps) {
     counts_.step_seconds += seconds_since_finish_;
     counts_.last_step_seconds = std::exchange(seconds_since_finish_, 0);
     counts_.executor_seconds = executor_.wall_seconds();
   }
+  // Before the outputs: who has read a request's last one finds it counted.
   publish_report();
+  delivery_->hand_over(batch_);
+  counts_.overhead_seconds += thread_cpu_seconds() - executor_.cpu_seconds() - cpu;
   // What comes meanwhile (a cancellation) may change the step.
   if (started == StepStart::kNotAccepted) (void)wait_before_next_try(true);
 }
