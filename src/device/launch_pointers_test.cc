@@ -83,5 +83,19 @@ TEST(LaunchPointers, NumbersAreNotTakenForPointers) {
   EXPECT_FALSE(next_pointer(bytes, 0).has_value());
 }
 
+// A count, a size, and four bytes of padding that hold what makes them look like a pointer.
+TEST(LaunchPointers, ACountBesidePaddingIsNotTakenForAPointer) {
+  struct CountAndSize {
+    uint64_t rows;
+    uint64_t vocab_and_padding;
+  };
+  for (uint64_t rows = 1; rows < 65536; rows += 5) {
+    for (const uint64_t vocab : {32, 2048, 129280}) {
+      const CountAndSize params{rows, device_extent(rows, vocab)};
+      EXPECT_TRUE(pointers_in(params).empty()) << rows << " rows of " << vocab;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lantern

@@ -516,8 +516,7 @@ TEST_F(SchedulerTest, OneRowsDraftsMustPayForAll) {
                          .draft_layer = TokenCost::linear(0.05, 0.03),
                          .draft_head = TokenCost::linear(0, 0)};
   start();
-  std::vector<RequestId> ids;
-  for (int32_t i = 0; i < 8; ++i) ids.push_back(submit(request_of(4, 4000, 100 * i)));
+  for (int32_t i = 0; i < 8; ++i) submit(request_of(4, 4000, 100 * i));
   step();
   const SequenceId easy = engine_->state().running.back();
   executor_.accepted_of[easy] = 2;

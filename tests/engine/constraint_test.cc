@@ -32,7 +32,7 @@ Language digits() {
   const auto all = [](std::string_view text) { return std::ranges::all_of(text, is_digit); };
   return {all, [all](std::string_view text) { return !text.empty() && all(text); }};
 }
-Language choice_of(std::vector<std::string> list) {
+Language choice_of(const std::vector<std::string>& list) {
   return {[list](std::string_view text) {
             return std::ranges::any_of(list, [&](const std::string& item) { return item.starts_with(text); });
           },
