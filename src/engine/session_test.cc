@@ -239,6 +239,21 @@ TEST(SessionTest, RefusesWhatItCannotDo) {
   EXPECT_FALSE(session->score(text_of(10), 65).ok());
 }
 
+// With and without drafts the sentence says which of the request's own wishes leave nothing.
+TEST(SessionTest, SaysWhyNoTokenIsLeft) {
+  for (const int32_t drafts : {0, 2}) {
+    SessionOptions options;
+    options.draft_tokens = drafts;
+    options.drafter = "ngram";
+    GenerateRequest request;
+    request.prompt = text_of(5);
+    for (int32_t token = 0; token < 96; ++token) request.bad_words.push_back({token});
+    const auto result = make_session(options)->generate(request);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message().find("bad_words"), std::string::npos) << result.error().message();
+  }
+}
+
 TEST(SessionTest, RefusesBadOptionsByName) {
   const auto message = [](const SessionOptions& options) {
     auto device = make_host_device(1);

@@ -44,7 +44,8 @@ Result<GenerateResult> SpeculativeRun::generate(const GenerateRequest& request, 
   whole->bad_words = request.bad_words;
   on_token_ = &on_token;
   result_ = {};
-  ended_ = failed_ = false;
+  ended_ = false;
+  failure_.clear();
   start_ = first_token_ = Clock::now();
   ASSIGN_OR_RETURN(const RequestId id, core_->submit(whole, EngineTime(0)));
   while (core_->begin_step(EngineTime(0)) == StepStart::kStarted) {
@@ -58,9 +59,7 @@ Result<GenerateResult> SpeculativeRun::generate(const GenerateRequest& request, 
     }
   }
   if (!ended_) return core_->last_error().error();
-  if (failed_) {
-    return Error(ErrorCode::kCorrupt, "the model's logits are no numbers: its weights are damaged, or overflow");
-  }
+  if (!failure_.empty()) return Error(ErrorCode::kInvalidArgument, failure_);
   return std::move(result_);
 }
 
@@ -90,7 +89,7 @@ OutputSink::Verdict SpeculativeRun::on_tokens(const Sequence& sequence, int32_t 
 
 void SpeculativeRun::on_end(const Sequence& sequence) {
   ended_ = true;
-  failed_ = sequence.end_reason == EndReason::kFailed;
+  if (sequence.end_reason == EndReason::kFailed) failure_ = sequence.failure;
 }
 
 }  // namespace lantern

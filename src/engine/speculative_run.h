@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/engine_core.h"
 #include "engine/model_executor.h"
@@ -37,7 +38,7 @@ class SpeculativeRun final : public OutputSink {
   const Session::OnToken* on_token_ = nullptr;
   GenerateResult result_;
   bool ended_ = false;
-  bool failed_ = false;
+  std::string failure_;  // why the request failed; empty where it did not
   Clock::time_point start_, first_token_;
 };
 
