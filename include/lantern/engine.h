@@ -71,6 +71,7 @@ struct EngineConfig {
   bool strict_config = false;
   int32_t max_logprobs = 0;
   std::string drafter = "auto";  // "auto", "mtp" or "ngram"
+  std::string graphs = "auto";   // "auto", "none", "full" or "verify"
 };
 
 struct Message {
@@ -278,6 +279,7 @@ class Engine {
     c.strict_config = config.strict_config ? 1 : 0;
     c.max_logprobs = config.max_logprobs;
     c.drafter = detail::or_null(config.drafter);
+    c.graphs = detail::or_null(config.graphs);
     lantern_engine* engine = nullptr;
     const lantern_status status = lantern_engine_create(&c, &engine);
     if (status != LANTERN_OK) return detail::last_error(status);

@@ -106,6 +106,7 @@ Status create(const lantern_engine_config* config, lantern_engine** engine) {
   options.max_num_batched_tokens = c.max_num_batched_tokens;
   options.num_draft_tokens = c.num_draft_tokens;
   options.drafter = text_or(c.drafter, "auto");
+  options.graphs = text_or(c.graphs, "auto");
   if (c.max_queued != 0) options.max_queued = c.max_queued;
   options.prefix_caching = c.no_prefix_caching == 0;
   options.kv_cache_bytes = c.kv_cache_bytes;

@@ -244,6 +244,8 @@ TEST(PublicApi, WrongModelsAndSettings) {
   EXPECT_NE(small.message.find("raise kv_cache_bytes"), std::string::npos) << small.message;
   EXPECT_EQ(error_of({.model_dir = kModel, .num_draft_tokens = 1, .drafter = "oracle"}).message,
             "drafter 'oracle' is not known; use auto, mtp or ngram");
+  EXPECT_EQ(error_of({.model_dir = kModel, .graphs = "some"}).message,
+            "graphs 'some' are not known; use auto, none, full or verify");
   EXPECT_NE(error_of({.model_dir = kModel, .device = "abacus"}).message.find("abacus"), std::string::npos);
   EXPECT_NE(error_of({.model_dir = kModel, .max_num_seqs = 64, .max_num_batched_tokens = 32})
                 .message.find("max_num_batched_tokens is 32"),
@@ -262,6 +264,21 @@ TEST(PublicApi, DraftsDoNotChangeTheText) {
     auto stream = own->submit({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
     ASSERT_TRUE(stream.ok()) << stream.error().message;
     EXPECT_EQ(read_all(*stream)[0].tokens, plain.tokens) << drafter;
+  }
+}
+
+TEST(PublicApi, GraphsDoNotChangeTheText) {
+  const Answer plain = ask({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
+  for (const std::string graphs : {"none", "full", "verify"}) {
+    auto own = lantern::Engine::create({.model_dir = kModel,
+                                        .max_num_seqs = 2,
+                                        .num_draft_tokens = 2,
+                                        .kv_cache_bytes = int64_t{64} << 20,
+                                        .graphs = graphs});
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    auto stream = own->submit({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
+    ASSERT_TRUE(stream.ok()) << stream.error().message;
+    EXPECT_EQ(read_all(*stream)[0].tokens, plain.tokens) << graphs;
   }
 }
 
