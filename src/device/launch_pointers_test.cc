@@ -90,7 +90,7 @@ TEST(LaunchPointers, ACountBesidePaddingIsNotTakenForAPointer) {
     uint64_t vocab_and_padding;
   };
   for (uint64_t rows = 1; rows < 65536; rows += 5) {
-    for (const uint64_t vocab : {32, 2048, 129280}) {
+    for (const uint64_t vocab : {uint64_t{32}, uint64_t{2048}, uint64_t{129280}}) {
       const CountAndSize params{rows, device_extent(rows, vocab)};
       EXPECT_TRUE(pointers_in(params).empty()) << rows << " rows of " << vocab;
     }
