@@ -19,7 +19,7 @@ for program in "${programs[@]}" liblantern_attention.so; do
     "$build/$program" "$build" >&2; exit 1; }
 done
 
-rm -rf "${out:?}"/{bin,lib,examples,tools,cases,gpu_plan_check.sh,gpu_model_check.sh,commit,source}
+rm -rf "${out:?}"/{bin,lib,examples,tools,cases,gpu_check.sh,gpu_plan_check.sh,gpu_model_check.sh,commit,source}
 mkdir -p "$out"/{bin,lib,cases}
 for program in "${programs[@]}"; do
   cp "$build/$program" "$out/bin/"
@@ -35,7 +35,7 @@ cp -r examples/plan "$out/examples/"
 cp -r tools/bench "$out/tools/"
 rm -rf "$out"/examples/plan/__pycache__ "$out"/tools/bench/__pycache__
 cp tests/plan/cases/*.json "$out/cases/"
-cp bench/gpu_plan_check.sh bench/gpu_model_check.sh "$out/"
+cp bench/gpu_{check,plan_check,model_check}.sh "$out/"
 pwd >"$out/source"
 commit=$(git rev-parse HEAD)
 [[ -z $(git status --porcelain -uno -- src include cmake CMakeLists.txt) ]] || commit+=" with changes"

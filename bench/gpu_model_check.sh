@@ -6,38 +6,11 @@
 # says so.
 set -uo pipefail
 (($# == 1)) || { printf 'usage: gpu_model_check.sh RESULTS_DIR\n' >&2; exit 2; }
-mkdir -p "$1"
-results=$(readlink -f "$1")
-bundle=$(dirname "$(readlink -f "$0")")
-[[ -d $bundle/bin ]] || { printf 'gpu_model_check: %s holds no bin/; run the copy that bench/gpu_bundle.sh made\n' \
-  "$bundle" >&2; exit 2; }
+most_seconds=400
+source "$(dirname "$(readlink -f "$0")")/gpu_check.sh"
 [[ -f models/tiny/config.json ]] || { printf 'gpu_model_check: run it from the checkout, for models/tiny\n' >&2; exit 2; }
 export LD_LIBRARY_PATH=$bundle/lib
-summary=$results/summary.txt
-failed=0
-: >"$summary"
 
-say() { printf '%s\n' "$*" | tee -a "$summary"; }
-# run NAME SECONDS COMMAND...: the log keeps everything. Nothing goes on beyond the whole script's time.
-run() {
-  local name=$1 seconds=$2 start=$SECONDS status=0 left=$((400 - SECONDS))
-  shift 2
-  ((left > 5)) || { ((failed += 1)); say "FAILED  $name: no time is left for it"; return; }
-  ((seconds < left)) || seconds=$left
-  timeout "$seconds" "$@" >"$results/$name.log" 2>&1 || status=$?
-  if ((status == 0)); then
-    say "ok      $name ($((SECONDS - start)) s)"
-  else
-    ((failed += 1))
-    say "FAILED  $name (status $status after $((SECONDS - start)) s): $(tail -n 3 "$results/$name.log" | tr '\n' ' ')"
-  fi
-}
-
-if ! nvidia-smi >"$results/nvidia-smi.log" 2>&1; then
-  say "FAILED  this machine has no GPU that nvidia-smi sees"
-  exit 1
-fi
-query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
 say "device  $(query name), driver $(query driver_version), clocks at start $(query clocks.sm,clocks.mem,clocks.max.sm)"
 say "commit  $(<"$bundle/commit")"
 # The tests look for their data where they were built.
@@ -68,6 +41,8 @@ evaluate() {
   done
   say "        $(tail -n 1 "$results/${name}_cuda.log")"
   local differ
+  [[ -s $results/${name}_cpu.jsonl && -s $results/${name}_cuda.jsonl ]] ||
+    { ((failed += 1)); say "FAILED  $name: there are no answers to compare"; return; }
   differ=$(diff "$results/${name}_cpu.jsonl" "$results/${name}_cuda.jsonl" | grep -c '^<')
   say "        $((($2 - differ) * 1000 / $2)) of 1000 answers are the CPU's, token by token"
   (((($2 - differ)) * 100 >= $2 * 97)) || { ((failed += 1)); say "FAILED  $name: less than 970"; }
@@ -96,4 +71,4 @@ else
     say "        $(tail -n 1 "$results/$tool.log")"
   done
 fi
-if ((failed == 0)); then say PASSED; else say "FAILED ($failed)"; exit 1; fi
+finish

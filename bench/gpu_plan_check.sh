@@ -5,38 +5,11 @@
 # cannot do is skipped with a line that says so.
 set -uo pipefail
 (($# == 1)) || { printf 'usage: gpu_plan_check.sh RESULTS_DIR\n' >&2; exit 2; }
-mkdir -p "$1"
-results=$(readlink -f "$1")
-bundle=$(dirname "$(readlink -f "$0")")
-[[ -d $bundle/bin ]] || { printf 'gpu_plan_check: %s holds no bin/; run the copy that bench/gpu_bundle.sh made\n' \
-  "$bundle" >&2; exit 2; }
+most_seconds=470
+source "$(dirname "$(readlink -f "$0")")/gpu_check.sh"
 cd "$bundle"
 commit=$(<commit)
-summary=$results/summary.txt
-failed=0
-: >"$summary"
 
-say() { printf '%s\n' "$*" | tee -a "$summary"; }
-# run NAME SECONDS COMMAND...: the log keeps everything. Nothing goes on beyond the whole script's time.
-run() {
-  local name=$1 seconds=$2 start=$SECONDS status=0 left=$((470 - SECONDS))
-  shift 2
-  ((left > 5)) || { ((failed += 1)); say "FAILED  $name: no time is left for it"; return; }
-  ((seconds < left)) || seconds=$left
-  timeout "$seconds" "$@" >"$results/$name.log" 2>&1 || status=$?
-  if ((status == 0)); then
-    say "ok      $name ($((SECONDS - start)) s)"
-  else
-    ((failed += 1))
-    say "FAILED  $name (status $status after $((SECONDS - start)) s): $(tail -n 3 "$results/$name.log" | tr '\n' ' ')"
-  fi
-}
-
-if ! nvidia-smi >"$results/nvidia-smi.log" 2>&1; then
-  say "FAILED  this machine has no GPU that nvidia-smi sees"
-  exit 1
-fi
-query() { nvidia-smi --query-gpu="$1" --format=csv,noheader | head -n 1; }
 clocks() { query clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.draw; }
 say "device  $(query name), driver $(query driver_version), clocks at start $(clocks)"
 say "commit  $commit"
@@ -48,7 +21,7 @@ run graph_tests 90 env LD_LIBRARY_PATH=lib bin/lantern_plan_graph_tests
 run device_tests 60 env LD_LIBRARY_PATH=lib bin/lantern_device_tests
 grep -l "not compared with a GPU" "$results"/*_tests.log >/dev/null && { ((failed += 1)); say "FAILED  the tests saw no GPU"; }
 run command 30 env LD_LIBRARY_PATH=lib bin/lantern plan --input cases/mixed_decode.json --device cuda --json
-run doctor 30 env LD_LIBRARY_PATH=lib bin/lantern doctor --graphs --device cuda
+run doctor 30 env LD_LIBRARY_PATH=lib bin/lantern doctor --check-graphs --device cuda
 
 run ctypes_example 60 python3 examples/plan/plan_example.py --library lib/liblantern_attention.so
 grep -h "skipped" "$results/ctypes_example.log" | while read -r line; do say "skipped $line"; done
@@ -73,4 +46,4 @@ else
   done
 fi
 say "clocks  at end $(clocks)"
-if ((failed == 0)); then say PASSED; else say "FAILED ($failed)"; exit 1; fi
+finish

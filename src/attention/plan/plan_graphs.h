@@ -1,5 +1,5 @@
 // The step plan of many buckets as captured graphs over one set of buffers, and the same plan made eagerly from scratch
-// to compare with. For `lantern doctor --graphs` and for tests; the engine captures whole steps.
+// to compare with. For `lantern doctor --check-graphs` and for tests; the engine captures whole steps.
 #pragma once
 
 #include <cstdint>
