@@ -1,6 +1,7 @@
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
+#include "ops/pass_sizes.h"
 
 namespace lantern::cuda {
 namespace {
@@ -8,8 +9,6 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr int64_t kOutputsPerBlock = kThreads / kWarp;
 constexpr unsigned kSortThreads = 1024;
-// As many tokens at a time as the scratch of the host's version holds.
-constexpr int64_t kTokensPerPass = 1024;
 
 __device__ float silu(float x) {
   // e^-|x| cannot overflow.

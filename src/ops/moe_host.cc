@@ -8,14 +8,11 @@
 
 #include "base/check.h"
 #include "ops/cuda_ops.h"
+#include "ops/pass_sizes.h"
 #include "ops/row_math_host.h"
 
 namespace lantern {
 namespace {
-
-// More tokens than this are taken in passes: the weights are then read once per pass, which this many rows outweigh,
-// and scratch stays bounded. No result changes: linear's rows do not depend on each other.
-constexpr int64_t kTokensPerPass = 1024;
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 

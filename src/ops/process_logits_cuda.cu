@@ -1,6 +1,7 @@
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
+#include "ops/pass_sizes.h"
 #include "ops/sampler_rows.h"
 
 namespace lantern::cuda {
@@ -8,8 +9,6 @@ namespace {
 
 constexpr unsigned kThreads = 512;
 constexpr unsigned kRowThreads = 128;
-// As many rows at a time as the scratch of the host's version holds.
-constexpr int64_t kRowsAtOnce = 32;
 
 __device__ void ban(float* logits, int32_t vocab, int32_t token) {
   if (token >= 0 && token < vocab) logits[token] = -INFINITY;

@@ -1,6 +1,7 @@
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
+#include "ops/router_math.h"
 
 namespace lantern::cuda {
 namespace {
@@ -30,19 +31,6 @@ __device__ Best largest_left(const float* values, const bool* taken, int32_t cou
     if (!taken[i]) best = better(best, {values[i], i});
   }
   return warp_best(best);
-}
-
-__device__ float group_score(const float* choice, int32_t count, RouterGroupScore kind) {
-  float first = -INFINITY, second = -INFINITY;
-  for (int32_t i = 0; i < count; ++i) {
-    if (choice[i] > first) {
-      second = first;
-      first = choice[i];
-    } else if (choice[i] > second) {
-      second = choice[i];
-    }
-  }
-  return kind == RouterGroupScore::kMax ? first : first + second;
 }
 
 // A block for each token; its first warp chooses.

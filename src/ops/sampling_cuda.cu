@@ -3,14 +3,13 @@
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
+#include "ops/pass_sizes.h"
 #include "ops/philox.h"
 
 namespace lantern::cuda {
 namespace {
 
 constexpr unsigned kThreads = 512;
-// As many rows at a time as the scratch of the host's version holds.
-constexpr int64_t kRowsAtOnce = 32;
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 constexpr int32_t kNoToken = INT32_MAX;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "ops/cuda_ops.h"
+#include "ops/pass_sizes.h"
 #include "ops/philox.h"
 #include "ops/row_math_host.h"
 
@@ -15,8 +16,6 @@ namespace lantern {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Rows in work at once; each needs scratch for its whole vocabulary.
-constexpr int64_t kRowsAtOnce = 32;
 
 constexpr int64_t row_scratch_bytes(int32_t vocab) {
   return (int64_t{vocab} * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)) + 255) / 256 * 256;
