@@ -2,25 +2,23 @@
 
 #include <algorithm>
 
+#include "engine/make_buffer.h"
+
 namespace lantern {
 
 Status PromptScorer::create(Device& device, int32_t max_tokens, int32_t max_logprobs) {
   if (max_logprobs < 0) return {};
   width_ = max_logprobs;
-  const auto make = [&]<class T>(Buffer<T>& buffer, const char* owner, int64_t capacity) -> Status {
-    ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
-    return {};
-  };
   const int64_t rows = max_tokens;
-  RETURN_IF_ERROR(make(token_rows_, "scored tokens", rows));
-  RETURN_IF_ERROR(make(row_slots_, "slots of scored tokens", rows));
-  RETURN_IF_ERROR(make(positions_, "positions of scored tokens", rows));
-  RETURN_IF_ERROR(make(counts_, "logprobs of scored tokens", rows));
-  RETURN_IF_ERROR(make(targets_, "tokens behind scored tokens", rows));
-  RETURN_IF_ERROR(make(logprobs_, "prompt logprobs", rows));
-  RETURN_IF_ERROR(make(ranks_, "ranks of prompt tokens", rows));
-  RETURN_IF_ERROR(make(top_tokens_, "most likely prompt tokens", rows * width_));
-  RETURN_IF_ERROR(make(top_logprobs_, "their prompt logprobs", rows * width_));
+  RETURN_IF_ERROR(make_buffer(device, "scored tokens", rows, token_rows_));
+  RETURN_IF_ERROR(make_buffer(device, "slots of scored tokens", rows, row_slots_));
+  RETURN_IF_ERROR(make_buffer(device, "positions of scored tokens", rows, positions_));
+  RETURN_IF_ERROR(make_buffer(device, "logprobs of scored tokens", rows, counts_));
+  RETURN_IF_ERROR(make_buffer(device, "tokens behind scored tokens", rows, targets_));
+  RETURN_IF_ERROR(make_buffer(device, "prompt logprobs", rows, logprobs_));
+  RETURN_IF_ERROR(make_buffer(device, "ranks of prompt tokens", rows, ranks_));
+  RETURN_IF_ERROR(make_buffer(device, "most likely prompt tokens", rows * width_, top_tokens_));
+  RETURN_IF_ERROR(make_buffer(device, "their prompt logprobs", rows * width_, top_logprobs_));
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/make_buffer.h"
 
 namespace lantern {
 
@@ -19,36 +20,33 @@ Result<std::unique_ptr<Sampler>> Sampler::create(Device& device, const SamplerLi
 }
 
 Status Sampler::allocate(Device& device) {
-  const auto make = [&]<class T>(Buffer<T>& buffer, const char* owner, int64_t capacity) -> Status {
-    ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
-    return {};
-  };
   const int64_t slots = limits_.max_slots;
   const int64_t rows = limits_.max_rows();
-  RETURN_IF_ERROR(make(rules_, "sampling rules of slots", slots));
-  RETURN_IF_ERROR(make(history_, "texts of slots", slots * limits_.max_model_len));
-  RETURN_IF_ERROR(make(history_len_, "text lengths of slots", slots));
-  RETURN_IF_ERROR(make(prompt_len_, "prompt lengths of slots", slots));
+  RETURN_IF_ERROR(make_buffer(device, "sampling rules of slots", slots, rules_));
+  RETURN_IF_ERROR(make_buffer(device, "texts of slots", slots * limits_.max_model_len, history_));
+  RETURN_IF_ERROR(make_buffer(device, "text lengths of slots", slots, history_len_));
+  RETURN_IF_ERROR(make_buffer(device, "prompt lengths of slots", slots, prompt_len_));
   staged_rules_.resize(static_cast<size_t>(slots));
   staged_lengths_.resize(static_cast<size_t>(2 * slots));
   if (device.kind() != DeviceKind::kCpu) staged_history_.resize(static_cast<size_t>(slots * limits_.max_model_len));
 
-  RETURN_IF_ERROR(make(row_slots_, "slots of sampled rows", rows));
-  RETURN_IF_ERROR(make(drafts_before_, "drafts before sampled rows", rows));
-  RETURN_IF_ERROR(make(num_logprobs_, "logprobs of sampled rows", rows));
-  RETURN_IF_ERROR(make(row_status_, "status of sampled rows", rows));
-  RETURN_IF_ERROR(make(samples_, "samples", rows));
-  RETURN_IF_ERROR(make(output_positions_, "output positions", rows));
-  RETURN_IF_ERROR(make(row_settings_, "sampling settings of rows", rows));
-  RETURN_IF_ERROR(make(processed_, "processed logits", int64_t{limits_.rows_at_once} * limits_.vocab));
-  RETURN_IF_ERROR(make(scratch_, "sampler scratch",
-                       std::max(process_logits_scratch_bytes(limits_.rows_at_once, limits_.vocab),
-                                sample_scratch_bytes(limits_.rows_at_once, limits_.vocab))));
+  RETURN_IF_ERROR(make_buffer(device, "slots of sampled rows", rows, row_slots_));
+  RETURN_IF_ERROR(make_buffer(device, "drafts before sampled rows", rows, drafts_before_));
+  RETURN_IF_ERROR(make_buffer(device, "logprobs of sampled rows", rows, num_logprobs_));
+  RETURN_IF_ERROR(make_buffer(device, "status of sampled rows", rows, row_status_));
+  RETURN_IF_ERROR(make_buffer(device, "samples", rows, samples_));
+  RETURN_IF_ERROR(make_buffer(device, "output positions", rows, output_positions_));
+  RETURN_IF_ERROR(make_buffer(device, "sampling settings of rows", rows, row_settings_));
+  RETURN_IF_ERROR(make_buffer(device, "processed logits", int64_t{limits_.rows_at_once} * limits_.vocab, processed_));
+  RETURN_IF_ERROR(make_buffer(device, "sampler scratch",
+                              std::max(process_logits_scratch_bytes(limits_.rows_at_once, limits_.vocab),
+                                       sample_scratch_bytes(limits_.rows_at_once, limits_.vocab)),
+                              scratch_));
   const int64_t listed = limits_.max_logprobs < 0 ? 0 : rows;
-  RETURN_IF_ERROR(make(logprobs_, "logprobs", listed));
-  RETURN_IF_ERROR(make(ranks_, "ranks of samples", listed));
-  RETURN_IF_ERROR(make(top_tokens_, "most likely tokens", listed * std::max(limits_.max_logprobs, 0)));
-  RETURN_IF_ERROR(make(top_logprobs_, "their logprobs", listed * std::max(limits_.max_logprobs, 0)));
+  RETURN_IF_ERROR(make_buffer(device, "logprobs", listed, logprobs_));
+  RETURN_IF_ERROR(make_buffer(device, "ranks of samples", listed, ranks_));
+  RETURN_IF_ERROR(make_buffer(device, "most likely tokens", listed * std::max(limits_.max_logprobs, 0), top_tokens_));
+  RETURN_IF_ERROR(make_buffer(device, "their logprobs", listed * std::max(limits_.max_logprobs, 0), top_logprobs_));
   return {};
 }
 

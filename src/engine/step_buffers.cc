@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "engine/make_buffer.h"
+
 namespace lantern {
 
 Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sample_rows, int32_t vocab) {
@@ -15,21 +17,17 @@ Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sam
   config.groups = {StepPlanConfig::group_of(limits)};
   RETURN_IF_ERROR(inputs_.create(device, config));
   RETURN_IF_ERROR(plan_.create(device, config));
-  const auto make = [&]<class T>(Buffer<T>& buffer, const char* owner, int64_t capacity) -> Status {
-    ASSIGN_OR_RETURN(buffer, PersistentBuffer<T>::create(device, owner, capacity));
-    return {};
-  };
-  RETURN_IF_ERROR(make(token_ids_, "token_ids", limits.max_tokens));
-  RETURN_IF_ERROR(make(sample_rows_, "sample_rows", sample_rows));
-  RETURN_IF_ERROR(make(sample_request_, "sampled request", 4));
-  RETURN_IF_ERROR(make(sampled_, "sampled token", 3));
+  RETURN_IF_ERROR(make_buffer(device, "token_ids", limits.max_tokens, token_ids_));
+  RETURN_IF_ERROR(make_buffer(device, "sample_rows", sample_rows, sample_rows_));
+  RETURN_IF_ERROR(make_buffer(device, "sampled request", 4, sample_request_));
+  RETURN_IF_ERROR(make_buffer(device, "sampled token", 3, sampled_));
   const int32_t request[] = {1, 0, 1, 0};
   device.copy_to_device(sample_request_->fixed().data(), request, sizeof(request));
   ASSIGN_OR_RETURN(sampler_, Sampler::create(device, {.max_model_len = limits.max_model_len, .vocab = vocab}));
-  RETURN_IF_ERROR(make(scored_, "scored", sample_rows));
-  RETURN_IF_ERROR(make(top_tokens_, "top_tokens", int64_t{sample_rows} * kMaxTopLogprobs));
-  RETURN_IF_ERROR(make(logprobs_, "logprobs", sample_rows));
-  RETURN_IF_ERROR(make(top_logprobs_, "top_logprobs", int64_t{sample_rows} * kMaxTopLogprobs));
+  RETURN_IF_ERROR(make_buffer(device, "scored", sample_rows, scored_));
+  RETURN_IF_ERROR(make_buffer(device, "top_tokens", int64_t{sample_rows} * kMaxTopLogprobs, top_tokens_));
+  RETURN_IF_ERROR(make_buffer(device, "logprobs", sample_rows, logprobs_));
+  RETURN_IF_ERROR(make_buffer(device, "top_logprobs", int64_t{sample_rows} * kMaxTopLogprobs, top_logprobs_));
   // The sequence owns every block but the null block, in order.
   std::vector<int32_t> table(static_cast<size_t>(limits.max_blocks_per_request));
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i) + 1;
