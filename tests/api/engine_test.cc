@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "api_requests.h"
 #include "engine/engine.h"
 #include "fake_executor.h"
 #include "gated_executor.h"
@@ -15,8 +16,6 @@ namespace lantern {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr int32_t kVocab = 2000;
 
 EngineSettings small_settings() {
   EngineSettings settings;
@@ -52,27 +51,6 @@ struct TestEngine {
     engine = Engine::create(std::move(parts)).value();
   }
 };
-
-EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens, uint64_t seed = 1) {
-  EngineRequest request;
-  request.request.prompt = std::move(prompt);
-  request.request.max_tokens = max_tokens;
-  request.request.sampling.seed = seed;
-  return request;
-}
-
-// What the fake executor makes of a prompt.
-std::vector<int32_t> expected_tokens(const std::vector<int32_t>& prompt, int32_t count, uint64_t seed) {
-  TextHash text = empty_text("");
-  for (const int32_t token : prompt) text = append(text, token);
-  std::vector<int32_t> tokens;
-  tokens.reserve(static_cast<size_t>(count));
-  for (int32_t i = 0; i < count; ++i) {
-    tokens.push_back(next_token(text, seed, kVocab));
-    text = append(text, tokens.back());
-  }
-  return tokens;
-}
 
 // `count` requests, the prompt of each `first` and its number.
 std::vector<TokenStream> submit_many(Engine& engine, int32_t count, int32_t first, int32_t max_tokens) {
@@ -137,7 +115,7 @@ TEST(EngineTest, ManyThreadsGetTheirOwnTokens) {
           continue;
         }
         const std::vector<Collected> all = collect(*stream, n);
-        if (all[0].tokens != expected_tokens(prompt, length, static_cast<uint64_t>(i))) ++wrong;
+        if (all[0].tokens != expected_tokens(prompt, length, static_cast<uint64_t>(i), kVocab)) ++wrong;
         for (const Collected& choice : all) {
           if (choice.ends != 1 || choice.last.end_reason != EndReason::kLength ||
               choice.tokens.size() != static_cast<size_t>(length))
@@ -164,7 +142,7 @@ TEST(EngineTest, StopStringsAreFoundAcrossTokens) {
   const auto tokenizer = tiny_tokenizer();
   TestEngine test(small_settings(), {.vocab = kVocab}, tokenizer);
   const std::vector<int32_t> prompt = {5, 6, 7};
-  const std::vector<int32_t> tokens = expected_tokens(prompt, 60, 1);
+  const std::vector<int32_t> tokens = expected_tokens(prompt, 60, 1, kVocab);
   const std::string whole = tokenizer->decode(tokens, true);
   int32_t tried = 0;
   for (size_t at = 5; at + 4 < whole.size(); at += 3) {
@@ -196,7 +174,7 @@ TEST(EngineTest, StopTokensEndWithoutText) {
   const auto tokenizer = tiny_tokenizer();
   TestEngine test(small_settings(), {.vocab = kVocab}, tokenizer);
   const std::vector<int32_t> prompt = {9, 9, 4};
-  const std::vector<int32_t> tokens = expected_tokens(prompt, 40, 3);
+  const std::vector<int32_t> tokens = expected_tokens(prompt, 40, 3, kVocab);
   EngineRequest request = request_of(prompt, 40, 3);
   request.request.stop_token_ids = {tokens[20]};
   const auto first = std::ranges::find(tokens, tokens[20]) - tokens.begin();
@@ -248,7 +226,7 @@ TEST(EngineTest, AReaderWhoDoesNotReadHoldsUpNobody) {
   EXPECT_TRUE(test.engine->drain(milliseconds(20000)));
   Output all;
   ASSERT_TRUE(unread.next(all)) << "what came meanwhile is joined";
-  EXPECT_EQ(all.tokens, expected_tokens({1, 2, 3}, 400, 1));
+  EXPECT_EQ(all.tokens, expected_tokens({1, 2, 3}, 400, 1, kVocab));
   EXPECT_EQ(all.end_reason, EndReason::kLength);
   EXPECT_FALSE(unread.next(all));
 }
@@ -314,7 +292,7 @@ TEST(EngineTest, ARefusedStepIsTriedAgain) {
   TestEngine test;
   test.gate->refusals = 5;
   TokenStream stream = test.engine->submit(request_of({1, 2, 3}, 20)).value();
-  EXPECT_EQ(collect(stream)[0].tokens, expected_tokens({1, 2, 3}, 20, 1));
+  EXPECT_EQ(collect(stream)[0].tokens, expected_tokens({1, 2, 3}, 20, 1, kVocab));
   EXPECT_EQ(test.engine->report().steps_refused, 5);
 }
 
@@ -345,7 +323,7 @@ TEST(EngineTest, BrokenLogitsFailTheirRequestAlone) {
       ++failed;
       EXPECT_EQ(got.last.error, "the model's logits for this request are not finite numbers");
     } else {
-      EXPECT_EQ(got.tokens, expected_tokens({3, i}, 30, 1));
+      EXPECT_EQ(got.tokens, expected_tokens({3, i}, 30, 1, kVocab));
     }
   }
   EXPECT_GT(failed, 0);

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "api_requests.h"
 #include "engine/engine.h"
 #include "fake_executor.h"
 #include "gated_executor.h"
@@ -15,8 +16,6 @@ namespace lantern {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr int32_t kVocab = 2000;
 
 EngineSettings rank_settings() {
   EngineSettings settings;
@@ -103,26 +102,6 @@ struct RankedEngine {
   }
 };
 
-EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens, uint64_t seed = 1) {
-  EngineRequest request;
-  request.request.prompt = std::move(prompt);
-  request.request.max_tokens = max_tokens;
-  request.request.sampling.seed = seed;
-  return request;
-}
-
-std::vector<int32_t> expected_tokens(const std::vector<int32_t>& prompt, int32_t count, uint64_t seed) {
-  TextHash text = empty_text("");
-  for (const int32_t token : prompt) text = append(text, token);
-  std::vector<int32_t> tokens;
-  tokens.reserve(static_cast<size_t>(count));
-  for (int32_t i = 0; i < count; ++i) {
-    tokens.push_back(next_token(text, seed, kVocab));
-    text = append(text, tokens.back());
-  }
-  return tokens;
-}
-
 struct Ended {
   std::vector<int32_t> tokens;
   EndReason reason = EndReason::kNone;
@@ -164,7 +143,7 @@ TEST(Ranks, OneRequestForFourRanks) {
   const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
   TokenStream stream = ranks.engine->submit(request_of(prompt, 100)).value();
   const Ended ended = read_all(stream);
-  EXPECT_EQ(ended.tokens, expected_tokens(prompt, 100, 1));
+  EXPECT_EQ(ended.tokens, expected_tokens(prompt, 100, 1, kVocab));
   wait_for_sleep(ranks);
   ranks.expect_alike();
   EXPECT_EQ(ranks.dummies(0), 0);
@@ -185,7 +164,7 @@ TEST(Ranks, SleepTogetherAndWakeTogether) {
     const std::vector<int32_t> prompt = {i, i + 1};
     const int32_t length = 1 + static_cast<int32_t>(random() % 4);
     TokenStream stream = ranks.engine->submit(request_of(prompt, length)).value();
-    ASSERT_EQ(read_all(stream).tokens, expected_tokens(prompt, length, 1));
+    ASSERT_EQ(read_all(stream).tokens, expected_tokens(prompt, length, 1, kVocab));
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
   }
   wait_for_sleep(ranks);
@@ -208,7 +187,7 @@ TEST(Ranks, RequestsEndAtDifferentSteps) {
   for (const auto& gate : ranks.gates) gate->set_open(true);
   for (int32_t i = 0; i < 16; ++i) {
     EXPECT_EQ(read_all(streams[static_cast<size_t>(i)]).tokens,
-              expected_tokens({i, 2 * i}, 5 + 11 * i, static_cast<uint64_t>(i)));
+              expected_tokens({i, 2 * i}, 5 + 11 * i, static_cast<uint64_t>(i), kVocab));
   }
   wait_for_sleep(ranks);
   ranks.expect_alike();
@@ -231,8 +210,8 @@ TEST(Ranks, TheEndOfTheContextOnOneRank) {
   for (const auto& gate : ranks.gates) gate->set_open(true);
   const Ended ended = read_all(at_end);
   EXPECT_EQ(ended.reason, EndReason::kLength);
-  EXPECT_EQ(ended.tokens, expected_tokens(long_prompt, 16, 1));
-  EXPECT_EQ(read_all(other).tokens, expected_tokens({1, 2, 3}, 120, 1));
+  EXPECT_EQ(ended.tokens, expected_tokens(long_prompt, 16, 1, kVocab));
+  EXPECT_EQ(read_all(other).tokens, expected_tokens({1, 2, 3}, 120, 1, kVocab));
   wait_for_sleep(ranks);
   ranks.expect_alike();
 }
@@ -250,7 +229,8 @@ TEST(Ranks, ManyThreadsGetTheirOwnTokens) {
         for (int32_t p = 0; p < 1 + (i * 7 + t) % 90; ++p) prompt.push_back((p * 3 + i % 5) % kVocab);
         const int32_t length = 1 + (i * 13) % 70;
         Result<TokenStream> stream = ranks.engine->submit(request_of(prompt, length, static_cast<uint64_t>(i)));
-        if (!stream.ok() || read_all(*stream).tokens != expected_tokens(prompt, length, static_cast<uint64_t>(i))) {
+        if (!stream.ok() ||
+            read_all(*stream).tokens != expected_tokens(prompt, length, static_cast<uint64_t>(i), kVocab)) {
           ++wrong;
         }
       }
@@ -275,7 +255,8 @@ TEST(Ranks, DrainServesAllAndLeavesTogether) {
   }
   EXPECT_TRUE(ranks.engine->drain());
   for (int32_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(read_all(streams[static_cast<size_t>(i)]).tokens, expected_tokens({i}, 10 + i, static_cast<uint64_t>(i)));
+    EXPECT_EQ(read_all(streams[static_cast<size_t>(i)]).tokens,
+              expected_tokens({i}, 10 + i, static_cast<uint64_t>(i), kVocab));
   }
   const Result<TokenStream> refused = ranks.engine->submit(request_of({1}, 1));
   ASSERT_FALSE(refused.ok());
@@ -372,7 +353,7 @@ TEST(Ranks, ARefusedStepIsRunByTheOthersAndByTheDummy) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   for (int32_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(read_all(streams[static_cast<size_t>(i)]).tokens, expected_tokens({i}, 60, 1));
+    EXPECT_EQ(read_all(streams[static_cast<size_t>(i)]).tokens, expected_tokens({i}, 60, 1, kVocab));
   }
   wait_for_sleep(ranks);
   ranks.expect_alike();

@@ -51,21 +51,6 @@ struct RankedModel {
     }
     engine = value_of(Engine::create(std::move(parts)));
   }
-
-  std::vector<std::byte> cache_bytes(size_t rank) const {
-    const KvCache& cache = models[rank]->cache();
-    const ModelConfig& config = models[rank]->config();
-    std::vector<std::byte> bytes;
-    for (int32_t layer = 0; layer < config.num_layers + config.num_mtp_layers; ++layer) {
-      const std::byte* rows = cache.latent_data(layer).get();
-      bytes.insert(bytes.end(), rows,
-                   rows + int64_t{cache.num_blocks()} * cache.block_size() * cache.latent_row_bytes());
-      const std::byte* keys = cache.index_data(layer).get();
-      if (keys != nullptr)
-        bytes.insert(bytes.end(), keys, keys + int64_t{cache.num_blocks()} * cache.index_block_bytes());
-    }
-    return bytes;
-  }
 };
 
 TokenStream submit(Engine& engine, const Request& request) {
@@ -132,7 +117,7 @@ TEST(DataParallel, AnIdleRankWritesNoCache) {
   const std::vector<RunOutput> alone = outputs_alone(alone_options(settings), requests);
   expect_equal(run_all(*model.engine, requests), alone, "both ranks");
 
-  const std::vector<std::byte> before = model.cache_bytes(1);
+  const std::vector<std::byte> before = cache_bytes(*model.models[1]);
   const std::vector<EngineReport> served = model.engine->rank_reports();
   ASSERT_GT(served[1].output_tokens, 0);
   // One at a time they all go to rank 0.
@@ -143,7 +128,7 @@ TEST(DataParallel, AnIdleRankWritesNoCache) {
   const std::vector<EngineReport> after = model.engine->rank_reports();
   EXPECT_EQ(after[1].choices_submitted, served[1].choices_submitted);
   EXPECT_GT(after[1].dummy_steps, served[1].dummy_steps + 20);
-  EXPECT_TRUE(model.cache_bytes(1) == before);
+  EXPECT_TRUE(cache_bytes(*model.models[1]) == before);
   expect_equal(run_all(*model.engine, requests), alone, "both ranks again");
 }
 

@@ -245,6 +245,21 @@ std::vector<Request> task_requests(int32_t count) {
   return requests;
 }
 
+std::vector<std::byte> cache_bytes(const Model& model) {
+  const KvCache& cache = model.cache();
+  const ModelConfig& config = model.config();
+  std::vector<std::byte> bytes;
+  const auto add = [&](const std::byte* begin, int64_t count) { bytes.insert(bytes.end(), begin, begin + count); };
+  const int64_t rows = int64_t{cache.num_blocks()} * cache.block_size();
+  for (int32_t layer = 0; layer < config.num_layers + config.num_mtp_layers; ++layer) {
+    add(cache.latent_data(layer).get(), rows * cache.latent_row_bytes());
+    if (const std::byte* index = cache.index_data(layer).get()) {
+      add(index, int64_t{cache.num_blocks()} * cache.index_block_bytes());
+    }
+  }
+  return bytes;
+}
+
 std::string differences(const EngineRun& run, const std::vector<RunOutput>& expected) {
   size_t count = 0;
   std::string first;

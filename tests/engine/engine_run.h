@@ -121,6 +121,9 @@ std::vector<Request> task_requests(int32_t count);
 // `length` token ids without sense.
 std::vector<int32_t> random_prompt(int32_t length, uint64_t seed);
 
+// The bytes of all caches. On the host device.
+std::vector<std::byte> cache_bytes(const Model& model);
+
 // How many outputs differ, with the first difference as text.
 std::string differences(const EngineRun& run, const std::vector<RunOutput>& expected);
 

@@ -21,22 +21,6 @@ RunOptions options_with_drafts() {
   return options;
 }
 
-// The bytes of all caches.
-std::vector<std::byte> cache_bytes(EngineRun& run) {
-  const KvCache& cache = run.model().cache();
-  const ModelConfig& config = run.model().config();
-  std::vector<std::byte> bytes;
-  const auto add = [&](const std::byte* begin, int64_t count) { bytes.insert(bytes.end(), begin, begin + count); };
-  const int64_t rows = int64_t{cache.num_blocks()} * cache.block_size();
-  for (int32_t layer = 0; layer < config.num_layers + config.num_mtp_layers; ++layer) {
-    add(cache.latent_data(layer).get(), rows * cache.latent_row_bytes());
-    if (const std::byte* index = cache.index_data(layer).get()) {
-      add(index, int64_t{cache.num_blocks()} * cache.index_block_bytes());
-    }
-  }
-  return bytes;
-}
-
 // At least `needed`, anything up to the limits, and room for the dummy.
 StepShape random_shape(std::mt19937_64& random, const StepShape& needed, const EngineSettings& settings) {
   const auto pick = [&](int32_t from, int32_t to) { return std::uniform_int_distribution<int32_t>(from, to)(random); };
@@ -97,7 +81,7 @@ TEST(LaunchShape, ADummyWritesNoCacheAndReadsNothingStale) {
     while (run->core().steps_in_flight() > 0) finish(*run);
     ASSERT_FALSE(run->core().idle());
 
-    const std::vector<std::byte> before = cache_bytes(*run);
+    const std::vector<std::byte> before = cache_bytes(run->model());
     const int64_t null_block_row = run->model().cache().latent_row_bytes();
     for (int64_t i = 0; i < null_block_row; ++i) ASSERT_EQ(before[static_cast<size_t>(i)], std::byte{0});
     std::mt19937_64 random(5);
@@ -108,7 +92,7 @@ TEST(LaunchShape, ADummyWritesNoCacheAndReadsNothingStale) {
     for (int32_t i = 0; i < 20; ++i) {
       const StepShape shape = i == 0 ? dummy_shape(settings) : i == 1 ? widest : random_shape(random, {}, settings);
       run_dummy(*run, shape);
-      const std::vector<std::byte> after = cache_bytes(*run);
+      const std::vector<std::byte> after = cache_bytes(run->model());
       ASSERT_TRUE(before == after) << to_string(shape.bucket) << " wrote a cache (" << dtype << ")";
     }
     run->run();

@@ -373,4 +373,16 @@ std::string FakeExecutor::describe() const {
   return text;
 }
 
+std::vector<int32_t> expected_tokens(const std::vector<int32_t>& prompt, int32_t count, uint64_t seed, int32_t vocab) {
+  TextHash text = empty_text("");
+  for (const int32_t token : prompt) text = append(text, token);
+  std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    tokens.push_back(next_token(text, seed, vocab));
+    text = append(text, tokens.back());
+  }
+  return tokens;
+}
+
 }  // namespace lantern

@@ -136,4 +136,7 @@ class FakeExecutor final : public Executor {
   int64_t tokens_scored_ = 0;
 };
 
+// What the executor makes of a prompt, with this vocabulary.
+std::vector<int32_t> expected_tokens(const std::vector<int32_t>& prompt, int32_t count, uint64_t seed, int32_t vocab);
+
 }  // namespace lantern
