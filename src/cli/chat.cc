@@ -14,7 +14,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_access.h"
 #include "text/detokenizer.h"
-#include "text/reasoning_splitter.h"
+#include "text/output_parser.h"
 
 namespace lantern::cli {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 // Shows thinking dimmed on a terminal, and a blank line between it and the answer.
 class AnswerPrinter {
  public:
-  void show(const ReasoningSplitter::Delta& delta) {
+  void show(const OutputDelta& delta) {
     if (!delta.reasoning.empty()) {
       write_text(stdout_is_terminal() ? fmt::format("\033[2m{}\033[0m", delta.reasoning) : delta.reasoning);
       reasoned_ = true;
@@ -75,12 +75,11 @@ class Chat {
     request.max_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, max_tokens_));
 
     Detokenizer detokenizer(model_.tokenizer, /*skip_special=*/false);
-    ReasoningSplitter splitter(encoder_.starts_thinking(pieces));
+    OutputParser parser(encoder_.format(), {.starts_thinking = encoder_.starts_thinking(pieces)});
     AnswerPrinter printer;
-    ReasoningSplitter::Delta whole;
-    const auto take = [&](const ReasoningSplitter::Delta& delta) {
-      whole.reasoning += delta.reasoning;
-      whole.content += delta.content;
+    ParsedOutput whole;
+    const auto take = [&](const OutputDelta& delta) {
+      whole.add(delta);
       printer.show(delta);
     };
     const std::vector<TokenId>& stops = encoder_.stop_ids();
@@ -89,7 +88,7 @@ class Chat {
     const auto on_token = [&](int32_t token) {
       progress.reset();
       if (std::find(stops.begin(), stops.end(), token) != stops.end()) return Session::Continue::kStop;
-      take(splitter.add(detokenizer.add(token)));
+      take(parser.push(detokenizer.add(token)));
       return interrupted() || output_lost() ? Session::Continue::kCancel : Session::Continue::kYes;
     };
     const auto on_prefill = [&](int64_t done) {
@@ -102,8 +101,8 @@ class Chat {
       print_notice("(stopped before the answer began; the message is taken back)");
       return false;
     }
-    take(splitter.add(detokenizer.flush()));
-    take(splitter.flush());
+    take(parser.push(detokenizer.flush()));
+    take(parser.finish());
     write_text("\n");
     if (result.finish_reason == FinishReason::kLength) {
       print_notice(fmt::format("(cut off after {} tokens)", result.tokens.size()));

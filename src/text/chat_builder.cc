@@ -37,10 +37,7 @@ ChatBuilder& ChatBuilder::format(std::string_view chunk) {
   return text(chunk.substr(plain));
 }
 
-namespace {
-
-void dump_string(std::string_view text, std::string& out) {
-  out += '"';
+void append_json_chars(std::string_view text, std::string& out) {
   for (const char c : text) {
     switch (c) {
       case '"': out += "\\\""; break;
@@ -58,6 +55,13 @@ void dump_string(std::string_view text, std::string& out) {
         }
     }
   }
+}
+
+namespace {
+
+void dump_string(std::string_view text, std::string& out) {
+  out += '"';
+  append_json_chars(text, out);
   out += '"';
 }
 

@@ -53,6 +53,8 @@ Status render_deepseek_v32(const std::vector<ChatMessage>& messages, const ChatO
 
 // JSON text as Python's json.dumps(value, ensure_ascii=False) writes it: ", " and ": " between, members in their order.
 std::string dump_json(const boost::json::value& value);
+// The inside of a JSON string.
+void append_json_chars(std::string_view text, std::string& out);
 // A parsed tool definition: `whole` has "type" and "function", `function` is the inner object.
 struct ParsedTool {
   boost::json::object whole;
