@@ -18,8 +18,9 @@ function(lantern_isa_flags)
 endfunction()
 
 # lantern_library(NAME LINKS ... PRIVATE_LINKS ...): src/NAME/**.cc becomes lantern_NAME, with src/NAME/**.cu where
-# CUDA was found; src/NAME/**_without_cuda.cc is for builds that have none of those. src/NAME/**_test.cc becomes the
-# test executable lantern_NAME_tests, registered with CTest under the label NAME.
+# CUDA was found; src/NAME/**_without_cuda.cc is for builds that have none of those, **_without_xgrammar.cc for those
+# without xgrammar. src/NAME/**_test.cc becomes the test executable lantern_NAME_tests, registered with CTest under the
+# label NAME.
 function(lantern_library name)
   cmake_parse_arguments(arg "" "" "LINKS;PRIVATE_LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
@@ -31,6 +32,11 @@ function(lantern_library name)
   list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cc$")
   if(cuda_sources)
     list(FILTER sources EXCLUDE REGEX "_without_cuda\\.cc$")
+  endif()
+  if(LANTERN_GRAMMAR)
+    list(FILTER sources EXCLUDE REGEX "_without_xgrammar\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/grammar_xgrammar\\.cc$")
   endif()
   if(sources OR cuda_sources)
     add_library(lantern_${name} STATIC ${sources} ${cuda_sources})

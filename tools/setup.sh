@@ -3,7 +3,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config ccache mold
   libfmt-dev libspdlog-dev libboost1.81-dev libboost-json1.81-dev libcli11-dev
-  libhwy-dev libpcre2-dev libxxhash-dev libedit-dev libgtest-dev
+  libhwy-dev libpcre2-dev libxxhash-dev libedit-dev libgtest-dev python3-pip
 )
 # oneDNN is what bench/ compares with; nothing else links it.
 test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev librapidcheck-dev libutf8proc-dev)
@@ -38,6 +38,31 @@ install_missing() {
   packages_changed=1
 }
 packages_changed=
+
+# The source package of xgrammar, for structured output (docs/dependencies.md). Its C++ core alone is unpacked; cmake
+# finds it there. Where it cannot be fetched the build goes on, and such requests are refused.
+xgrammar_version=0.2.8
+xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
+ensure_xgrammar() {
+  local name=xgrammar-$xgrammar_version to=build/third_party temporary
+  [[ -e $to/$name/cpp/grammar_matcher.cc || -e $to/.no-xgrammar ]] && return 0
+  mkdir -p "$to"
+  temporary=$(mktemp -d "$to/fetch.XXXXXX")
+  say "fetching $name"
+  # pip checks the hash before it looks into the package.
+  printf 'xgrammar==%s --hash=sha256:%s\n' "$xgrammar_version" "$xgrammar_sha256" >"$temporary/requirements.txt"
+  if (cd "$temporary" && python3 -m pip download -q --disable-pip-version-check --no-deps --no-binary xgrammar \
+    --require-hashes -r requirements.txt) >"$temporary/log" 2>&1 &&
+    printf '%s  %s\n' "$xgrammar_sha256" "$temporary/$name.tar.gz" | sha256sum --status -c &&
+    tar -xzf "$temporary/$name.tar.gz" -C "$temporary" "$name"/{LICENSE,NOTICE,cpp,include,3rdparty/dlpack,3rdparty/picojson}; then
+    mv "$temporary/$name" "$to/$name"
+  else
+    tail -n 5 "$temporary/log" >&2
+    say "$name could not be fetched: this build has no structured output; remove $to/.no-xgrammar to try again"
+    touch "$to/.no-xgrammar"
+  fi
+  rm -rf "$temporary"
+}
 
 jobs_for_build() { nproc; }
 

@@ -1,5 +1,4 @@
-// How each chat format writes an assistant's tool calls. Sources: as the formats' encoders (chat_*.cc) name them. For
-// this room's sources only.
+// How each chat format writes an assistant's tool calls. Sources: as the formats' encoders (chat_*.cc) name them.
 #pragma once
 
 #include <string_view>

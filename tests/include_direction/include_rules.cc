@@ -43,6 +43,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"boost/json", {"src/text/", "src/model/", "src/server/", "src/cli/"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
     {"utf8proc.h", {}},
+    {"xgrammar/", {"src/server/grammar_xgrammar.cc"}},
     {"xxhash.h", {"src/engine/block_hash.cc"}},
     {"CLI/", {"src/cli/parse.cc"}},
     {"histedit.h", {"src/cli/line_editor.cc"}},

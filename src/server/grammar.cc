@@ -1,0 +1,118 @@
+#include "server/grammar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "server/grammar_backend.h"
+
+namespace lantern {
+namespace {
+
+using Compiled = Result<std::shared_ptr<const Grammar>>;
+
+// A form on its way; who asked for it may have left.
+struct Job {
+  OutputForm form;
+  bool started = false;
+  std::optional<Compiled> result = {};
+};
+
+GrammarVocabulary vocabulary_of(const Tokenizer& tokenizer, int32_t vocab_size, const std::vector<int32_t>& end_ids) {
+  GrammarVocabulary vocabulary{.tokens = {}, .added = {}, .size = vocab_size, .end_ids = {}};
+  const auto count = std::min<int64_t>(tokenizer.vocab_size(), vocab_size);
+  for (TokenId id = 0; id < count; ++id) {
+    vocabulary.tokens.emplace_back(tokenizer.is_special(id) ? std::string_view() : tokenizer.token_bytes(id));
+    vocabulary.added.push_back(tokenizer.is_added(id));
+  }
+  for (const int32_t id : end_ids) {
+    const auto& seen = vocabulary.end_ids;
+    if (id >= 0 && id < count && std::ranges::find(seen, id) == seen.end()) vocabulary.end_ids.push_back(id);
+  }
+  return vocabulary;
+}
+
+}  // namespace
+
+struct GrammarCompiler::Shared {
+  std::unique_ptr<GrammarBackend> backend;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<Job>> waiting;
+  bool busy = false;
+  bool stop = false;
+  std::thread thread;  // runs from the first form on
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return stop || !waiting.empty(); });
+      if (stop) return;
+      const std::shared_ptr<Job> job = waiting.front();
+      waiting.pop_front();
+      job->started = true;
+      busy = true;
+      lock.unlock();
+      Compiled result = backend->compile(job->form);
+      lock.lock();
+      busy = false;
+      job->result = std::move(result);
+      changed.notify_all();
+    }
+  }
+};
+
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size, const std::vector<int32_t>& end_ids,
+                                 GrammarLimits limits)
+    : limits_(limits), shared_(std::make_shared<Shared>()) {
+  GrammarVocabulary vocabulary = vocabulary_of(tokenizer, vocab_size, end_ids);
+  end_ids_ = vocabulary.end_ids;
+  shared_->backend = make_grammar_backend(std::move(vocabulary), limits_);
+}
+
+// A form that is being compiled cannot be stopped: its thread is left to end by itself.
+GrammarCompiler::~GrammarCompiler() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stop = true;
+  const bool busy = shared_->busy;
+  shared_->changed.notify_all();
+  lock.unlock();
+  if (!shared_->thread.joinable()) return;
+  if (busy) {
+    shared_->thread.detach();
+  } else {
+    shared_->thread.join();
+  }
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const OutputForm& form) {
+  if (have_grammars()) RETURN_IF_ERROR(check_form(form, limits_));
+  const auto job = std::make_shared<Job>(Job{.form = form});
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->waiting.size() >= limits_.max_waiting) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("{} forms of structured output are waiting to be compiled; try again later",
+                             shared_->waiting.size()));
+  }
+  shared_->waiting.push_back(job);
+  if (!shared_->thread.joinable()) shared_->thread = std::thread([shared = shared_] { shared->run(); });
+  shared_->changed.notify_all();
+  if (shared_->changed.wait_for(lock, limits_.compile_time, [&] { return job->result.has_value(); }))
+    return *std::move(job->result);
+  const double seconds = std::chrono::duration<double>(limits_.compile_time).count();
+  if (job->started) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the form of structured output takes more than {:g} s to compile; make it simpler", seconds));
+  }
+  std::erase(shared_->waiting, job);
+  return Error(ErrorCode::kOutOfMemory,
+               fmt::format("another form of structured output has been compiled for {:g} s; try again later", seconds));
+}
+
+}  // namespace lantern
