@@ -1,0 +1,63 @@
+#include "server/access_log.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <ctime>
+
+#include "base/log.h"
+
+namespace lantern {
+namespace {
+
+namespace json = boost::json;
+
+std::string time_text(int64_t milliseconds) {
+  const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec, milliseconds % 1000);
+}
+
+}  // namespace
+
+std::string AccessLog::line(const AccessRecord& record, Format format, int64_t now) {
+  if (format == Format::kJson) {
+    json::object object{
+        {"time", time_text(now)},  {"client", record.client},   {"method", record.method},        {"path", record.path},
+        {"status", record.status}, {"seconds", record.seconds}, {"request_id", record.request_id}};
+    if (record.generated) {
+      object["prompt_tokens"] = record.usage.prompt_tokens;
+      object["cached_tokens"] = record.usage.cached_tokens;
+      object["completion_tokens"] = record.usage.completion_tokens;
+      object["first_token_seconds"] =
+          record.first_token_seconds < 0 ? json::value() : json::value(record.first_token_seconds);
+      object["finish_reason"] = record.outcome;
+    }
+    return json::serialize(object) + "\n";
+  }
+  std::string text = fmt::format("{} {} \"{} {}\" {} {:.0f} ms id={}", time_text(now), record.client, record.method,
+                                 record.path, record.status, 1e3 * record.seconds, record.request_id);
+  if (record.generated) {
+    fmt::format_to(std::back_inserter(text), " prompt={} cached={} output={} first={} finish={}",
+                   record.usage.prompt_tokens, record.usage.cached_tokens, record.usage.completion_tokens,
+                   record.first_token_seconds < 0 ? "-" : fmt::format("{:.0f}ms", 1e3 * record.first_token_seconds),
+                   record.outcome);
+  }
+  return without_controls(text) + "\n";
+}
+
+void AccessLog::write(const AccessRecord& record) {
+  if (format_ == Format::kNone) return;
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  const std::string text = line(record, format_, now);
+  const std::lock_guard lock(mutex_);
+  // A full disk or a closed pipe is no reason to serve nobody.
+  [[maybe_unused]] const ssize_t ignored = ::write(descriptor_, text.data(), text.size());
+}
+
+}  // namespace lantern
