@@ -221,6 +221,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     log_info("captured {} graphs ({}) in {:.2f} s on each rank; they take {:.1f} MB", loaded.graphs.num_graphs,
              to_string(loaded.graphs.mode), loaded.graphs.seconds, static_cast<double>(loaded.graphs.bytes) / 1e6);
   }
+  loaded.memory = device.ledger().table();
   Model& first = *owned->models.front();
   loaded.model = std::shared_ptr<Model>(owned, &first);
   loaded.config = std::shared_ptr<const ModelConfig>(owned, &first.config());

@@ -60,6 +60,7 @@ struct LoadedEngine {
   std::string device;              // description; of the first rank's
   int64_t weight_bytes = 0;        // of the model
   int64_t kv_bytes_per_token = 0;  // in all caches
+  std::string memory;              // what the first rank's device holds, as a table (MemoryLedger::table)
   GraphReport graphs;              // of each rank
   std::shared_ptr<Model> model;    // of the first rank; its weights and caches are the engine's
   std::unique_ptr<Engine> engine;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lantern {
 namespace {
@@ -20,7 +21,9 @@ int64_t count_code_points(std::string_view text) {
   return std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; });
 }
 
-std::string text_of(const Tokenizer& tokenizer, int32_t token) { return tokenizer.decode({&token, 1}); }
+std::string text_of(const Tokenizer& tokenizer, int32_t token, bool as_ids = false) {
+  return as_ids ? fmt::format("token_id:{}", token) : tokenizer.decode({&token, 1});
+}
 
 json::array bytes_of(const Tokenizer& tokenizer, int32_t token) {
   json::array bytes;
@@ -41,7 +44,7 @@ void for_each_top(const Logprobs& rows, size_t row, int32_t top, F&& f) {
 }  // namespace
 
 void CompletionLogprobs::add_text(int32_t token) {
-  texts_.emplace_back(text_of(tokenizer_, token));
+  texts_.emplace_back(text_of(tokenizer_, token, as_ids_));
   offsets_.push_back(code_points_);
   code_points_ += count_code_points(detokenizer_.add(token));
 }
@@ -52,7 +55,7 @@ void CompletionLogprobs::add_row(int32_t token, const Logprobs& rows, size_t row
   logprobs_.emplace_back(logprob);
   json::object likeliest;
   for_each_top(rows, row, top, [&](int32_t other, float value, int32_t) {
-    likeliest.emplace(text_of(tokenizer_, other), number_of(value));
+    likeliest.emplace(text_of(tokenizer_, other, as_ids_), number_of(value));
   });
   likeliest.emplace(texts_.back().get_string(), logprob);
   top_.emplace_back(std::move(likeliest));
@@ -85,11 +88,21 @@ json::object CompletionLogprobs::take(std::string_view text) {
           {"text_offset", std::move(offsets)}};
 }
 
+json::object CompletionLogprobs::take_piece() {
+  json::array offsets;
+  for (const int64_t offset : std::exchange(offsets_, {})) offsets.emplace_back(offset);
+  return {{"tokens", std::exchange(texts_, {})},
+          {"token_logprobs", std::exchange(logprobs_, {})},
+          {"top_logprobs", std::exchange(top_, {})},
+          {"text_offset", std::move(offsets)}};
+}
+
 json::object chat_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Logprobs& rows,
-                           int32_t top) {
+                           int32_t top, bool as_ids) {
   const auto entry = [&](int32_t token, float logprob) {
-    return json::object{
-        {"token", text_of(tokenizer, token)}, {"logprob", number_of(logprob)}, {"bytes", bytes_of(tokenizer, token)}};
+    return json::object{{"token", text_of(tokenizer, token, as_ids)},
+                        {"logprob", number_of(logprob)},
+                        {"bytes", bytes_of(tokenizer, token)}};
   };
   json::array content;
   for (size_t t = 0; t < tokens.size(); ++t) {

@@ -17,6 +17,11 @@ namespace json = boost::json;
 constexpr int64_t kMostChoices = 128;
 constexpr size_t kMostPrompts = 1024;
 constexpr size_t kMostStops = 16;
+constexpr size_t kMostStopBytes = 256;
+constexpr size_t kMostBiases = 1024;
+constexpr size_t kMostSaltBytes = 128;
+constexpr size_t kMostRequestIdBytes = 128;
+constexpr size_t kMostTools = 256;
 constexpr int32_t kDefaultMaxTokens = 16;  // of a completion; a chat takes what the context has room for
 constexpr size_t kMaxDepth = 64;
 
@@ -27,15 +32,19 @@ struct Unsupported {
 // Fields that change what comes out, and that nothing here obeys.
 constexpr Unsupported kUnsupported[] = {
     {"suffix", "text cannot be filled in before a suffix"},
-    {"tools", "tool calls are not read from answers yet"},
-    {"functions", "tool calls are not read from answers yet"},
+    {"functions", "it was replaced by tools; use those"},
     {"structured_outputs", "output cannot be constrained yet"},
     {"guided_json", "output cannot be constrained yet"},
     {"guided_regex", "output cannot be constrained yet"},
     {"guided_choice", "output cannot be constrained yet"},
     {"guided_grammar", "output cannot be constrained yet"},
     {"truncate_prompt_tokens", "prompts are not truncated"},
+    {"prompt_embeds", "prompts are text or token ids"},
+    {"continue_final_message", "an answer begins a message of its own"},
+    {"thinking_token_budget", "thinking has no budget of its own"},
     {"documents", "documents are not supported"},
+    {"mm_processor_kwargs", "this model takes text only"},
+    {"media_io_kwargs", "this model takes text only"},
     {"audio", "audio is not supported"},
 };
 
@@ -49,6 +58,8 @@ class Reader {
   std::variant<OpenAiRequest, OpenAiError> read() {
     read_model();
     refuse_unsupported();
+    read_streaming();
+    read_how_to_answer();
     read_sampling();
     if (request_.endpoint == OpenAiEndpoint::kChatCompletions) {
       read_messages();
@@ -91,9 +102,32 @@ class Reader {
     int32_t best_of = 1;
     fields_.integer("best_of", best_of, 1, kMostChoices);
     if (best_of != 1) unsupported("best_of", "all choices are given; use n");
-    bool streams = false;
-    fields_.boolean("stream", streams);
-    if (streams) unsupported("stream", "a batch has no streams");
+  }
+
+  void read_streaming() {
+    fields_.boolean("stream", request_.streams);
+    if (request_.streams && !model_.streams) unsupported("stream", "a batch has no streams");
+    fields_.integer("stream_interval", request_.stream_interval, 0, 4096);
+    const json::value* options = fields_.find("stream_options");
+    if (options == nullptr) return;
+    if (!request_.streams) return fields_.fail("stream_options", "stream_options needs stream; set that to true");
+    if (!options->is_object())
+      return fields_.fail("stream_options", fmt::format("stream_options must be an object, not {}", kind_of(*options)));
+    JsonFields of(options->get_object());
+    of.boolean("include_usage", request_.include_usage);
+    of.boolean("continuous_usage_stats", request_.continuous_usage);
+    if (!of.ok()) fields_.fail(of.error());
+  }
+
+  void read_how_to_answer() {
+    fields_.boolean("include_reasoning", request_.include_reasoning);
+    fields_.boolean("return_token_ids", request_.return_token_ids);
+    fields_.boolean("return_tokens_as_token_ids", request_.tokens_as_ids);
+    fields_.text("request_id", request_.request_id);
+    if (request_.request_id.size() > kMostRequestIdBytes) {
+      fields_.fail("request_id", fmt::format("request_id has {} bytes, and at most {} are allowed",
+                                             request_.request_id.size(), kMostRequestIdBytes));
+    }
   }
   void unsupported(std::string_view name, std::string_view why) {
     fields_.fail({.status = 400,
@@ -127,6 +161,12 @@ class Reader {
 
     fields_.integer("n", r.n, 1, kMostChoices);
     fields_.texts("stop", base_.stop, kMostStops);
+    for (const std::string& stop : base_.stop) {
+      if (stop.size() > kMostStopBytes) {
+        fields_.fail("stop", fmt::format("a string of stop has {} bytes, and at most {} are allowed", stop.size(),
+                                         kMostStopBytes));
+      }
+    }
     fields_.boolean("include_stop_str_in_output", base_.include_stop);
     fields_.ids("stop_token_ids", r.stop_token_ids, model_.vocab_size - 1);
     request_.stop_token_ids = r.stop_token_ids;
@@ -134,13 +174,28 @@ class Reader {
     fields_.boolean("skip_special_tokens", base_.skip_special_tokens);
     fields_.integer("min_tokens", r.min_tokens, 0, std::numeric_limits<int32_t>::max());
     fields_.integer("priority", r.priority, 0, std::numeric_limits<int32_t>::max());
+    read_cache_salt(r);
+  }
+
+  void read_cache_salt(Request& r) {
     fields_.text("cache_salt", r.cache_salt);
+    if (!fields_.has("cache_salt")) return;
+    // What could be taken for a path or end a string somewhere.
+    const bool clean = r.cache_salt.find_first_of(std::string_view("@/\\\0", 4)) == std::string::npos;
+    if (r.cache_salt.empty() || r.cache_salt.size() > kMostSaltBytes || !clean) {
+      fields_.fail("cache_salt",
+                   fmt::format("cache_salt must have 1 to {} bytes, none of them @, /, \\ or NUL", kMostSaltBytes));
+    }
   }
 
   void read_logit_bias(Request& r) {
     const json::value* value = fields_.find("logit_bias");
     if (value == nullptr) return;
     if (!value->is_object()) return fields_.fail("logit_bias", "logit_bias must be an object of token id to bias");
+    if (value->get_object().size() > kMostBiases) {
+      return fields_.fail("logit_bias", fmt::format("logit_bias has {} tokens, and at most {} are allowed",
+                                                    value->get_object().size(), kMostBiases));
+    }
     for (const auto& [key, bias] : value->get_object()) {
       int32_t token = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
@@ -204,6 +259,7 @@ class Reader {
       JsonFields one(wrapped);
       one.ids("prompt", ids, model_.vocab_size - 1);
       if (!one.ok()) return fields_.fail(one.error());
+      if (ids.empty()) return fields_.fail("prompt", "the prompt is empty; give at least one token");
       if (echo_) echoed = model_.tokenizer->decode(ids, base_.skip_special_tokens);
     }
     add(std::move(ids));
@@ -232,12 +288,15 @@ class Reader {
     ChatOptions options;
     fields_.boolean("add_generation_prompt", options.add_generation_prompt);
     read_thinking(options);
+    read_tools(options);
     if (!fields_.ok()) return;
     Result<std::vector<ChatPiece>> pieces = render_chat(model_.chat->format(), messages, options);
     if (!pieces.ok()) return fields_.fail("messages", pieces.error().message());
     Result<std::vector<TokenId>> ids = model_.chat->encode(messages, options);
     if (!ids.ok()) return fields_.fail("messages", ids.error().message());
+    request_.chat_format = model_.chat->format();
     request_.starts_thinking = model_.chat->starts_thinking(*pieces);
+    request_.tools = std::move(options.tools);
     base_.skip_special_tokens = false;  // what ends thinking is a special token in some vocabularies
     if (!base_.ignore_eos) {
       const std::vector<TokenId>& ends = model_.chat->stop_ids();
@@ -245,6 +304,65 @@ class Reader {
     }
     add(std::move(*ids));
     request_.echo.emplace_back();
+  }
+
+  // Tools that the model is told of, and whose calls are read from its answer.
+  void read_tools(ChatOptions& options) {
+    const json::value* list = fields_.find("tools");
+    if (list != nullptr && !list->is_array())
+      return fields_.fail("tools", fmt::format("tools must be a list, not {}", kind_of(*list)));
+    if (list != nullptr && list->get_array().size() > kMostTools) {
+      return fields_.fail(
+          "tools", fmt::format("tools has {} items, and at most {} are allowed", list->get_array().size(), kMostTools));
+    }
+    std::vector<std::string_view> names;
+    for (size_t i = 0; list != nullptr && i < list->get_array().size(); ++i) {
+      const json::object* tool = list->get_array()[i].if_object();
+      const json::value* type = tool != nullptr ? tool->if_contains("type") : nullptr;
+      const json::value* function = tool != nullptr ? tool->if_contains("function") : nullptr;
+      const json::value* name =
+          function != nullptr && function->is_object() ? function->get_object().if_contains("name") : nullptr;
+      if (type == nullptr || *type != "function" || name == nullptr || !name->is_string() ||
+          name->get_string().empty()) {
+        return fields_.fail("tools", fmt::format("tools[{}] must be {{\"type\": \"function\", \"function\": "
+                                                 "{{\"name\": ..., \"parameters\": ...}}}}",
+                                                 i));
+      }
+      const json::value* parameters = function->get_object().if_contains("parameters");
+      if (parameters != nullptr && !parameters->is_object() && !parameters->is_null()) {
+        return fields_.fail("tools",
+                            fmt::format("the parameters of tools[{}] must be a JSON schema, which is an object, "
+                                        "not {}",
+                                        i, kind_of(*parameters)));
+      }
+      names.emplace_back(name->get_string());
+      options.tools.push_back(json::serialize(*tool));
+    }
+    read_tool_choice(options, names);
+  }
+
+  void read_tool_choice(ChatOptions& options, const std::vector<std::string_view>& names) {
+    const json::value* choice = fields_.find("tool_choice");
+    if (choice == nullptr || *choice == "auto") return;
+    if (*choice == "none") return options.tools.clear();
+    const json::object* object = choice->if_object();
+    const json::value* function = object != nullptr ? object->if_contains("function") : nullptr;
+    const json::value* name =
+        function != nullptr && function->is_object() ? function->get_object().if_contains("name") : nullptr;
+    if (*choice != "required" && (name == nullptr || !name->is_string())) {
+      return fields_.fail("tool_choice",
+                          "tool_choice must be \"none\", \"auto\", \"required\" or "
+                          "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    if (name != nullptr && std::ranges::find(names, std::string_view(name->get_string())) == names.end()) {
+      return fields_.fail("tool_choice", fmt::format("tool_choice names '{}', which is not among the tools",
+                                                     std::string_view(name->get_string())));
+    }
+    fields_.fail({.status = 501,
+                  .message = "a call cannot be forced yet; use tool_choice \"auto\"",
+                  .type = "not_supported_error",
+                  .param = "tool_choice",
+                  .code = "unsupported_parameter"});
   }
 
   void read_message(const json::value& value, size_t index, ChatMessage& message) {
@@ -319,8 +437,18 @@ class Reader {
     }
   }
 
-  // chat_template_kwargs {"thinking"} or {"enable_thinking"}, or DeepSeek's {"thinking": {"type": "enabled"}}.
+  // chat_template_kwargs {"thinking"} or {"enable_thinking"}, DeepSeek's {"thinking": {"type": "enabled"}}, or
+  // reasoning_effort, of which "none" is thinking or not and the others are for models that know them.
   void read_thinking(ChatOptions& options) {
+    std::string effort;
+    fields_.text("reasoning_effort", effort);
+    constexpr std::string_view kEfforts[] = {"", "none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+      return fields_.fail(
+          "reasoning_effort",
+          fmt::format("reasoning_effort is '{}'; use none, minimal, low, medium, high, xhigh or max", effort));
+    }
+    if (effort == "none") options.thinking = false;
     if (const json::value* value = fields_.find("chat_template_kwargs")) {
       if (!value->is_object()) return fields_.fail("chat_template_kwargs", "chat_template_kwargs must be an object");
       JsonFields of(value->get_object());
@@ -375,6 +503,8 @@ class Reader {
     }
     const auto read = [&](const char* name, int32_t& into) { fields_.integer(name, into, 0, model_.max_logprobs); };
     read("prompt_logprobs", request_.prompt_logprobs);
+    if (request_.streams && request_.prompt_logprobs > 0)
+      return unsupported("prompt_logprobs", "a stream does not tell those of the prompt; ask without stream");
     if (is_chat()) {
       bool wanted = false;
       int32_t top = 0;

@@ -26,8 +26,9 @@ struct OpenAiError {
   int32_t status = 400;
   std::string message = {};  // one sentence
   std::string type = "invalid_request_error";
-  std::string param = {};  // the field; empty: null
-  std::string code = {};   // empty: null
+  std::string param = {};           // the field; empty: null
+  std::string code = {};            // empty: null
+  int32_t retry_after_seconds = 0;  // when to try again; 0: nothing is said
 };
 
 // An error of the engine: a full queue is 503, what makes no sense 400.
@@ -40,11 +41,23 @@ struct OpenAiRequest {
       prompts;                    // one for each prompt; the choices of prompt p have indices p * n to p * n + n - 1
   std::vector<std::string> echo;  // of each prompt: text to put before its output; empty: none
   std::vector<int32_t> stop_token_ids;  // that the client named: the model's own end tokens are no stop_reason
-  bool starts_thinking = false;         // the prompt of a chat has opened a thinking block
-  bool echoes = false;                  // completions: the prompt is part of the text
-  bool hides_output = false;            // of a completion: only the echo is shown
-  int32_t logprobs = -1;                // likeliest tokens to list for each token; -1: no log-probabilities
-  int32_t prompt_logprobs = -1;         // the same for the prompt, in the field of that name
+  // Of a chat: how its answer is written, whether the prompt has opened a thinking block, and the tools it names (the
+  // texts of JSON objects).
+  std::optional<ChatFormat> chat_format;
+  bool starts_thinking = false;
+  std::vector<std::string> tools;
+  bool echoes = false;           // completions: the prompt is part of the text
+  bool hides_output = false;     // of a completion: only the echo is shown
+  int32_t logprobs = -1;         // likeliest tokens to list for each token; -1: no log-probabilities
+  int32_t prompt_logprobs = -1;  // the same for the prompt, in the field of that name
+  bool streams = false;
+  bool include_usage = false;     // of a stream: a chunk of its own at the end
+  bool continuous_usage = false;  // of a stream: in every chunk
+  int32_t stream_interval = 0;    // of a stream: tokens of a choice in one chunk; 0: as the server has it
+  bool include_reasoning = true;  // of a chat
+  bool return_token_ids = false;
+  bool tokens_as_ids = false;  // tokens of log-probabilities are written "token_id:N"
+  std::string request_id;      // that the client chose; empty: none
 };
 
 // What a model brings with it.
@@ -56,6 +69,7 @@ struct OpenAiModel {
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
   int32_t max_logprobs = -1;  // of the engine
+  bool streams = false;       // answers may be streamed
   // Where a request says nothing (generation_config.json); unset: 1, 1, all.
   std::optional<double> temperature;
   std::optional<double> top_p;

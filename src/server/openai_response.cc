@@ -6,61 +6,34 @@
 #include <boost/json.hpp>
 
 #include "server/openai_logprobs.h"
-#include "text/reasoning_splitter.h"
+#include "server/openai_parts.h"
 
 namespace lantern {
 namespace {
 
 namespace json = boost::json;
 
-json::value text_or_null(const std::string& text) { return text.empty() ? json::value() : json::value(text); }
-
-json::object usage(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens) {
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", completion_tokens},
-          {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", json::object{{"cached_tokens", cached_tokens}}}};
-}
-
-// What ended the text: the string, a token that the client named, or null for the model's own end.
-json::value stop_reason(const OpenAiChoice& choice, const std::vector<int32_t>& named) {
-  if (!choice.stop_string.empty()) return json::value(choice.stop_string);
-  const bool is_named = std::ranges::find(named, choice.stop_token) != named.end();
-  return is_named ? json::value(choice.stop_token) : json::value();
-}
-
-json::object chat_message(const OpenAiChoice& choice, bool starts_thinking) {
-  ReasoningSplitter splitter(starts_thinking);
-  ReasoningSplitter::Delta all = splitter.add(choice.text);
-  const ReasoningSplitter::Delta rest = splitter.flush();
-  all.reasoning += rest.reasoning;
-  all.content += rest.content;
-  json::object message{{"role", "assistant"}, {"content", all.content}};
-  if (!all.reasoning.empty()) message["reasoning_content"] = all.reasoning;
-  return message;
-}
-
-std::optional<OpenAiError> error_of(const OpenAiChoice& choice) {
-  switch (choice.end_reason) {
-    case EndReason::kStop:
-    case EndReason::kLength: return std::nullopt;
-    case EndReason::kDeadline:
-      return OpenAiError{
-          .status = 504, .message = "the request's time is over", .type = "timeout_error", .code = "timeout"};
-    case EndReason::kCancelled:
-      return OpenAiError{
-          .status = 503, .message = "the request was cancelled", .type = "unavailable_error", .code = "cancelled"};
-    default: return OpenAiError{.status = 500, .message = choice.error, .type = "server_error", .code = "failed"};
+json::object chat_message(const ParsedOutput& answer, bool with_reasoning, const std::string& reasoning_field) {
+  json::object message{{"role", "assistant"}, {"content", answer.content}};
+  if (with_reasoning && !answer.reasoning.empty()) message[reasoning_field] = answer.reasoning;
+  if (answer.tool_calls.empty()) return message;
+  if (answer.content.empty()) message["content"] = nullptr;
+  json::array calls;
+  for (const ChatToolCall& call : answer.tool_calls) {
+    calls.emplace_back(json::object{{"id", call.id},
+                                    {"type", "function"},
+                                    {"function", json::object{{"name", call.name}, {"arguments", call.arguments}}}});
   }
+  message["tool_calls"] = std::move(calls);
+  return message;
 }
 
 }  // namespace
 
-void OpenAiChoice::add(const Output& output) {
-  text += output.text;
-  completion_tokens += static_cast<int32_t>(output.tokens.size());
+void OpenAiChoice::add(const Output& output, bool keep_tokens) {
+  answer.add(reader.push(output));
+  if (keep_tokens) tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
   if (!output.logprobs.empty()) {
-    tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
     logprobs.width = output.logprobs.width;
     logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
   }
@@ -74,7 +47,9 @@ void OpenAiChoice::add(const Output& output) {
 OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& tokenizer)
     : endpoint_(request.endpoint),
       tokenizer_(tokenizer),
-      starts_thinking_(request.starts_thinking),
+      include_reasoning_(request.include_reasoning),
+      return_token_ids_(request.return_token_ids),
+      tokens_as_ids_(request.tokens_as_ids),
       hides_output_(request.hides_output),
       logprobs_(request.logprobs),
       prompt_logprobs_(request.prompt_logprobs),
@@ -86,9 +61,10 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& 
                         .cached_tokens = 0,
                         .echo = request.echo[p],
                         .skip_special_tokens = request.prompts[p].skip_special_tokens,
-                        .tokens = of.prompt_logprobs >= 0 ? of.prompt : std::vector<int32_t>(),
+                        .tokens = of.prompt_logprobs >= 0 || return_token_ids_ ? of.prompt : std::vector<int32_t>(),
                         .logprobs = {.width = std::max(of.prompt_logprobs, 0)},
-                        .choices = std::vector<OpenAiChoice>(static_cast<size_t>(of.n))});
+                        .choices = std::vector<OpenAiChoice>(static_cast<size_t>(of.n),
+                                                             OpenAiChoice{.reader = {request, tokenizer}})});
     open_ += of.n;
   }
 }
@@ -96,51 +72,69 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& 
 void OpenAiCollector::add(size_t prompt, const Output& output) {
   Prompt& to = prompts_[prompt];
   to.logprobs.append(output.prompt_logprobs.rows(0, output.prompt_logprobs.size()));
-  to.choices[static_cast<size_t>(output.choice)].add(output);
+  to.choices[static_cast<size_t>(output.choice)].add(output, logprobs_ >= 0 || return_token_ids_);
   if (!output.ended()) return;
   --open_;
   if (output.choice == 0) to.cached_tokens = output.cached_tokens;
 }
 
-int64_t OpenAiCollector::completion_tokens() const {
-  int64_t sum = 0;
+OpenAiUsage OpenAiCollector::usage() const {
+  OpenAiUsage sum;
   for (const Prompt& prompt : prompts_) {
-    for (const OpenAiChoice& choice : prompt.choices) sum += hides_output_ ? 0 : choice.completion_tokens;
+    sum.prompt_tokens += prompt.prompt_tokens;
+    sum.cached_tokens += prompt.cached_tokens;
+    if (hides_output_) continue;
+    for (const OpenAiChoice& choice : prompt.choices) {
+      sum.completion_tokens += choice.reader.tokens();
+      sum.reasoning_tokens += choice.reader.reasoning_tokens();
+    }
   }
   return sum;
 }
 
+std::string_view OpenAiCollector::outcome() const {
+  std::string_view worst = "stop";
+  for (const Prompt& prompt : prompts_) {
+    for (const OpenAiChoice& choice : prompt.choices) {
+      if (error_of(choice.end_reason, choice.error)) return "error";
+      if (choice.end_reason == EndReason::kLength) worst = "length";
+    }
+  }
+  return worst;
+}
+
 std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& id, int64_t created,
-                                                             const std::string& model) const {
+                                                             const std::string& model,
+                                                             const std::string& reasoning_field) const {
   const bool chat = endpoint_ == OpenAiEndpoint::kChatCompletions;
   json::array choices;
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
   for (const Prompt& prompt : prompts_) {
-    prompt_tokens += prompt.prompt_tokens;
-    cached_tokens += prompt.cached_tokens;
     for (const OpenAiChoice& choice : prompt.choices) {
-      if (std::optional<OpenAiError> error = error_of(choice)) return *std::move(error);
+      if (std::optional<OpenAiError> error = error_of(choice.end_reason, choice.error)) return *std::move(error);
       json::object made{{"index", choices.size()}};
       if (chat) {
-        made["message"] = chat_message(choice, starts_thinking_);
+        made["message"] = chat_message(choice.answer, include_reasoning_, reasoning_field);
       } else {
-        made["text"] = hides_output_ ? prompt.echo : prompt.echo + choice.text;
+        made["text"] = hides_output_ ? prompt.echo : prompt.echo + choice.answer.content;
       }
       if (logprobs_ < 0) {
         made["logprobs"] = nullptr;
       } else if (chat) {
-        made["logprobs"] = chat_logprobs(tokenizer_, choice.tokens, choice.logprobs, logprobs_);
+        made["logprobs"] = chat_logprobs(tokenizer_, choice.tokens, choice.logprobs, logprobs_, tokens_as_ids_);
       } else {
-        CompletionLogprobs lists(tokenizer_, prompt.skip_special_tokens);
+        CompletionLogprobs lists(tokenizer_, prompt.skip_special_tokens, tokens_as_ids_);
         if (echoes_) lists.add_prompt(prompt.tokens, prompt.logprobs, logprobs_);
         if (!hides_output_) lists.add_output(choice.tokens, choice.logprobs, logprobs_);
         made["logprobs"] = lists.take(made["text"].get_string());
       }
       if (prompt_logprobs_ >= 0 && !chat)
         made["prompt_logprobs"] = prompt_logprobs(tokenizer_, prompt.tokens, prompt.logprobs, prompt_logprobs_);
-      made["finish_reason"] = choice.end_reason == EndReason::kStop ? "stop" : "length";
-      made["stop_reason"] = stop_reason(choice, stop_token_ids_);
+      if (return_token_ids_) {
+        made["token_ids"] = json::value_from(choice.tokens);
+        if (!chat) made["prompt_token_ids"] = json::value_from(prompt.tokens);
+      }
+      made["finish_reason"] = finish_reason(choice.end_reason, !choice.answer.tool_calls.empty());
+      made["stop_reason"] = stop_reason(choice.stop_string, choice.stop_token, stop_token_ids_);
       choices.push_back(std::move(made));
     }
   }
@@ -149,7 +143,8 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
                     {"created", created},
                     {"model", model},
                     {"choices", std::move(choices)},
-                    {"usage", usage(prompt_tokens, completion_tokens(), cached_tokens)}};
+                    {"usage", usage_json(usage())}};
+  if (return_token_ids_ && chat) body["prompt_token_ids"] = json::value_from(prompts_.front().tokens);
   if (prompt_logprobs_ >= 0 && chat) {
     const Prompt& prompt = prompts_.front();  // a chat has one
     body["prompt_logprobs"] = prompt_logprobs(tokenizer_, prompt.tokens, prompt.logprobs, prompt_logprobs_);
@@ -157,11 +152,6 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
   return json::serialize(body);
 }
 
-std::string openai_error_body(const OpenAiError& error) {
-  return json::serialize(json::object{{"error", json::object{{"message", error.message},
-                                                             {"type", error.type},
-                                                             {"param", text_or_null(error.param)},
-                                                             {"code", text_or_null(error.code)}}}});
-}
+std::string openai_error_body(const OpenAiError& error) { return json::serialize(error_json(error)); }
 
 }  // namespace lantern

@@ -5,22 +5,30 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_reader.h"
 #include "server/openai_request.h"
 
 namespace lantern {
 
+struct OpenAiUsage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;     // of the prompt
+  int64_t reasoning_tokens = 0;  // of the completion
+};
+
 // What came of one choice.
 struct OpenAiChoice {
-  std::string text;
-  int32_t completion_tokens = 0;
-  std::vector<int32_t> tokens;  // with logprobs alone
-  Logprobs logprobs;
+  AnswerReader reader;
+  ParsedOutput answer = {};
+  std::vector<int32_t> tokens = {};  // where they are told: with logprobs, or asked for
+  Logprobs logprobs = {};
   EndReason end_reason = EndReason::kNone;
-  std::string stop_string;
+  std::string stop_string = {};
   int32_t stop_token = -1;
-  std::string error;
+  std::string error = {};
 
-  void add(const Output& output);
+  void add(const Output& output, bool keep_tokens);
 };
 
 // The choices of an OpenAiRequest, as outputs come.
@@ -32,11 +40,15 @@ class OpenAiCollector {
   // `prompt` is an index into OpenAiRequest::prompts.
   void add(size_t prompt, const Output& output);
   bool complete() const { return open_ == 0; }
-  int64_t completion_tokens() const;
+  int64_t completion_tokens() const { return usage().completion_tokens; }
+  OpenAiUsage usage() const;
+  // "stop", "length" or "error": how the answer as a whole ended, for logs.
+  std::string_view outcome() const;
 
   // The answer's body, or what went wrong with one of the choices (failed, out of time, cancelled). `id` is without
-  // prefix; `created` in seconds since 1970.
-  std::variant<std::string, OpenAiError> body(const std::string& id, int64_t created, const std::string& model) const;
+  // prefix; `created` in seconds since 1970; `reasoning_field` is what a message's thinking is called.
+  std::variant<std::string, OpenAiError> body(const std::string& id, int64_t created, const std::string& model,
+                                              const std::string& reasoning_field = "reasoning_content") const;
 
  private:
   struct Prompt {
@@ -50,7 +62,9 @@ class OpenAiCollector {
   };
   OpenAiEndpoint endpoint_;
   const Tokenizer& tokenizer_;
-  bool starts_thinking_;
+  bool include_reasoning_;
+  bool return_token_ids_;
+  bool tokens_as_ids_;
   bool hides_output_;
   int32_t logprobs_;
   int32_t prompt_logprobs_;

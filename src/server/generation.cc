@@ -1,0 +1,254 @@
+#include "server/generation.h"
+
+#include <fmt/format.h>
+
+#include "server/openai_parts.h"
+
+namespace lantern {
+namespace {
+
+std::string_view outcome_name(std::string_view outcome, bool gone) { return gone ? "abort" : outcome; }
+
+int32_t choices_of(const OpenAiRequest& request) {
+  int32_t sum = 0;
+  for (const EngineRequest& prompt : request.prompts) sum += prompt.request.n;
+  return sum;
+}
+
+int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionControl::Ticket> ticket,
+                       const OpenAiRequest& request, Shape shape)
+    : server_(call->server),
+      call_(std::move(call)),
+      shape_(shape),
+      streams_(request.streams),
+      created_(seconds_since_1970()),
+      choices_(choices_of(request)),
+      max_tokens_(request.prompts.front().request.max_tokens),
+      ticket_(std::move(ticket)),
+      last_tokens_(static_cast<size_t>(choices_)) {
+  const Tokenizer& tokenizer = *server_.model_->api.tokenizer;
+  for (int32_t first = 0; const EngineRequest& prompt : request.prompts) {
+    first_choice_.push_back(first);
+    first += prompt.request.n;
+  }
+  const std::string& model = server_.model_->api.names.front();
+  if (streams_ && shape_ == Shape::kMessages) {
+    streamer_ = std::make_unique<MessagesStreamer>(request, tokenizer, call_->id, model);
+  } else if (streams_) {
+    streamer_ =
+        std::make_unique<OpenAiStreamer>(request, tokenizer,
+                                         OpenAiStreamSettings{.id = call_->id,
+                                                              .created = created_,
+                                                              .model = model,
+                                                              .reasoning_field = server_.settings_.reasoning_field,
+                                                              .interval = server_.settings_.stream_interval});
+  } else {
+    collector_.emplace(request, tokenizer);
+  }
+}
+
+void Generation::start(OpenAiRequest&& request) {
+  const std::shared_ptr<HttpExchange> exchange = call_->exchange;
+  if (streams_) {
+    HttpResponse head{.status = 200, .fields = call_->fields("text/event-stream; charset=utf-8")};
+    head.fields.emplace_back("Cache-Control", "no-cache");
+    head.fields.emplace_back("X-Accel-Buffering", "no");
+    exchange->start(std::move(head));
+  }
+  server_.add_live(shared_from_this());
+  exchange->on_gone([weak = weak_from_this()] {
+    // Perhaps under its mutex, where a write finds the client gone: the rest is done with the outputs that this brings.
+    if (const auto self = weak.lock()) self->cancel();
+  });
+  for (size_t p = 0; p < request.prompts.size(); ++p) {
+    if (is_cancelled()) {  // the outputs of prompts that were never submitted will not come
+      const std::lock_guard lock(mutex_);
+      if (!over_) finish_locked("abort");
+      return;
+    }
+    Result<RequestHandle> handle = server_.model_->loaded.engine->submit(
+        std::move(request.prompts[p]),
+        [self = shared_from_this(), p](Output&& output) { self->on_output(p, std::move(output)); });
+    if (!handle.ok()) {
+      const std::lock_guard lock(mutex_);
+      fail_locked(openai_error_of(handle.error()));
+      return;
+    }
+    bool late = false;
+    {
+      const std::lock_guard lock(handles_mutex_);
+      handles_.push_back(*handle);
+      late = cancelled_;
+    }
+    if (late) handle->cancel();
+  }
+}
+
+bool Generation::is_cancelled() {
+  const std::lock_guard lock(handles_mutex_);
+  return cancelled_;
+}
+
+void Generation::cancel() {
+  std::vector<RequestHandle> handles;
+  {
+    const std::lock_guard lock(handles_mutex_);
+    cancelled_ = true;
+    handles.swap(handles_);
+  }
+  for (const RequestHandle& handle : handles) handle.cancel();
+}
+
+void Generation::end(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  fail_locked({.status = 503, .message = why, .type = "unavailable_error", .code = "shutting_down"});
+}
+
+void Generation::note_tokens(const Output& output) {
+  if (output.tokens.empty()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (first_token_seconds_ < 0) {
+    first_token_seconds_ = std::chrono::duration<double>(now - call_->request().received).count();
+    server_.metrics_.first_token(first_token_seconds_);
+    ticket_->started(now);
+  }
+}
+
+void Generation::on_output(size_t prompt, Output&& output) {
+  const std::lock_guard lock(mutex_);
+  if (over_) return;
+  note_tokens(output);
+  const auto choice = static_cast<size_t>(first_choice_[prompt] + output.choice);
+  if (!output.tokens.empty()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (last_tokens_[choice] != std::chrono::steady_clock::time_point{}) {
+      server_.metrics_.inter_token(std::chrono::duration<double>(now - last_tokens_[choice]).count(),
+                                   static_cast<int64_t>(output.tokens.size()));
+    }
+    last_tokens_[choice] = now;
+  }
+  if (streams_) {
+    std::vector<std::string> events;
+    streamer_->add(prompt, std::move(output), events);
+    const bool sent = send_locked(events);
+    if (streamer_->complete() || !sent) {
+      const std::string_view outcome = outcome_name(streamer_->outcome(), !sent);
+      if (sent) call_->exchange->finish();
+      finish_locked(outcome);
+    }
+    return;
+  }
+  collector_->add(prompt, output);
+  if (!collector_->complete()) return;
+  const bool gone = call_->exchange->gone();
+  const std::string_view outcome = outcome_name(collector_->outcome(), gone);
+  const bool messages = shape_ == Shape::kMessages;
+  std::variant<std::string, OpenAiError> body =
+      collector_->body(call_->id, created_, server_.model_->api.names.front(),
+                       messages ? "reasoning_content" : server_.settings_.reasoning_field);
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) {
+    if (!gone) call_->reply_error(*error);
+  } else {
+    std::string& text = std::get<std::string>(body);
+    call_->reply(200, messages ? messages_of_chat(text) : std::move(text));
+  }
+  finish_locked(outcome);
+}
+
+bool Generation::send_locked(std::vector<std::string>& events) {
+  for (std::string& event : events) {
+    if (!call_->exchange->write(std::move(event))) return false;
+    call_->record.status = 200;
+  }
+  return true;
+}
+
+void Generation::fail_locked(const OpenAiError& error) {
+  if (over_) return;
+  if (!call_->reply_error(error) && streams_) {
+    std::vector<std::string> events;
+    streamer_->add_error(error, events);
+    send_locked(events);
+    call_->exchange->finish();
+  }
+  finish_locked("error");
+}
+
+void Generation::finish_locked(std::string_view outcome) {
+  over_ = true;
+  const OpenAiUsage usage = streams_ ? streamer_->usage() : collector_->usage();
+  AccessRecord& record = call_->record;
+  record.generated = true;
+  record.usage = usage;
+  record.first_token_seconds = first_token_seconds_;
+  record.outcome = outcome;
+  server_.metrics_.finished({.usage = usage,
+                             .outcome = outcome,
+                             .first_token_seconds = first_token_seconds_,
+                             .seconds = call_->seconds(),
+                             .n = choices_,
+                             .max_tokens = max_tokens_});
+  cancel();
+  ticket_.reset();
+  call_.reset();
+  server_.remove_live(this);  // outputs, or the caller, still hold this
+}
+
+void ApiServer::post_generate(const CallPtr& call) {
+  AdmissionControl::Refusal refusal;
+  const auto now = std::chrono::steady_clock::now();
+  std::unique_ptr<AdmissionControl::Ticket> ticket =
+      admission_->admit(static_cast<int64_t>(call->request().body.size()), now, refusal);
+  if (ticket == nullptr) {
+    metrics_.rejected(refusal.reason);
+    call->reply_error(
+        {.status = 503,
+         .message = fmt::format("{} {} wait already and at most {} may; try again in {} s", refusal.waiting,
+                                refusal.reason == "reqs" ? "requests" : "tokens of prompts", refusal.limit,
+                                refusal.retry_after_seconds),
+         .type = "unavailable_error",
+         .code = "queue_full",
+         .retry_after_seconds = refusal.retry_after_seconds});
+    return;
+  }
+  work_.add([this, call, held = std::make_shared<std::unique_ptr<AdmissionControl::Ticket>>(std::move(ticket))] {
+    generate(call, std::move(*held));
+  });
+}
+
+void ApiServer::generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket) {
+  if (call->exchange->gone()) return;
+  const std::optional<OpenAiEndpoint> endpoint = parse_openai_endpoint(call->request().path);
+  std::variant<std::string, OpenAiError> translated;
+  if (!endpoint) {
+    translated = chat_of_messages(call->request().body);
+    if (const OpenAiError* error = std::get_if<OpenAiError>(&translated)) {
+      call->reply_error(*error);
+      return;
+    }
+  }
+  std::variant<OpenAiRequest, OpenAiError> read = read_openai_request(
+      endpoint.value_or(OpenAiEndpoint::kChatCompletions),
+      endpoint ? std::string_view(call->request().body) : std::string_view(std::get<std::string>(translated)),
+      model_->api, next_seed_.fetch_add(1024));
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&read)) {
+    call->reply_error(*error);
+    return;
+  }
+  OpenAiRequest& request = std::get<OpenAiRequest>(read);
+  if (!request.request_id.empty() && is_request_id(request.request_id)) call->id = request.request_id;
+  if (settings_.force_include_usage && request.streams) request.include_usage = true;
+  int64_t tokens = 0;
+  for (const EngineRequest& prompt : request.prompts) tokens += static_cast<int64_t>(prompt.request.prompt.size());
+  ticket->set_tokens(tokens);
+  const auto shape = endpoint ? Generation::Shape::kOpenAi : Generation::Shape::kMessages;
+  std::make_shared<Generation>(call, std::move(ticket), request, shape)->start(std::move(request));
+}
+
+}  // namespace lantern

@@ -1,0 +1,65 @@
+// A request in the engine, from its submission to the end of its answer. For this room's sources only.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/admission.h"
+#include "server/anthropic.h"
+#include "server/api_call.h"
+#include "server/openai_response.h"
+#include "server/openai_stream.h"
+
+namespace lantern {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  enum class Shape : uint8_t { kOpenAi, kMessages };  // of the answer; messages have one choice
+
+  Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionControl::Ticket> ticket,
+             const OpenAiRequest& request, Shape shape);
+
+  // Gives the prompts to the engine. The request's outputs keep this alive.
+  void start(OpenAiRequest&& request);
+  // Ends it with an error: the server shuts down.
+  void end(const std::string& why);
+
+ private:
+  void on_output(size_t prompt, Output&& output);
+  void note_tokens(const Output& output);
+  // The caller holds mutex_.
+  void fail_locked(const OpenAiError& error);
+  void finish_locked(std::string_view outcome);
+  bool send_locked(std::vector<std::string>& events);
+  // Of all choices, from any thread and under any lock.
+  void cancel();
+  bool is_cancelled();
+
+  ApiServer& server_;
+  std::shared_ptr<ApiCall> call_;  // until the answer is over
+  const Shape shape_;
+  const bool streams_;
+  const int64_t created_;
+  const int32_t choices_;
+  const int64_t max_tokens_;
+
+  std::mutex mutex_;
+  std::unique_ptr<AdmissionControl::Ticket> ticket_;
+  std::optional<OpenAiCollector> collector_;  // of a whole answer
+  std::unique_ptr<AnswerStream> streamer_;    // of a stream
+  bool over_ = false;
+  double first_token_seconds_ = -1;
+  std::vector<std::chrono::steady_clock::time_point> last_tokens_;  // by choice of all prompts
+  std::vector<int32_t> first_choice_;                               // of each prompt
+
+  std::mutex handles_mutex_;  // taken last, and nothing is called under it
+  std::vector<RequestHandle> handles_;
+  bool cancelled_ = false;
+};
+
+}  // namespace lantern

@@ -1,0 +1,28 @@
+// What whole answers and streams of the OpenAI API have in common. For this room's sources only.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/openai_request.h"
+#include "server/openai_response.h"
+
+namespace lantern {
+
+// {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}, ...}
+boost::json::object usage_json(const OpenAiUsage& usage);
+// "stop", "length"; "tool_calls" where the answer has such and ended by itself.
+std::string_view finish_reason(EndReason reason, bool has_calls);
+// What ended the text: the string, a token that the client named, or null for the model's own end.
+boost::json::value stop_reason(const std::string& stop_string, int32_t stop_token, const std::vector<int32_t>& named);
+// What a client is told of a choice that did not end by itself; nothing where it did.
+std::optional<OpenAiError> error_of(EndReason reason, const std::string& why);
+boost::json::object error_json(const OpenAiError& error);
+
+}  // namespace lantern

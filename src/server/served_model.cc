@@ -1,0 +1,40 @@
+#include "server/served_model.h"
+
+namespace lantern {
+
+namespace fs = std::filesystem;
+
+Result<std::unique_ptr<ServedModel>> load_served_model(const ServedModelOptions& options) {
+  auto served = std::make_unique<ServedModel>();
+  ASSIGN_OR_RETURN(served->loaded, load_engine(options.engine));
+  const Tokenizer& tokenizer = *served->loaded.tokenizer;
+  OpenAiModel& api = served->api;
+  const bool detects = options.chat_format == "auto";
+  const Result<ChatFormat> format = detects ? detect_chat_format(served->loaded.config->model_type, tokenizer)
+                                            : parse_chat_format(options.chat_format);
+  if (!format.ok() && !detects) return format.error();
+  Result<ChatEncoder> chat =
+      format.ok() ? ChatEncoder::create(*format, tokenizer) : Result<ChatEncoder>(format.error());
+  if (chat.ok()) {
+    served->chat.emplace(std::move(*chat));
+    api.chat = &*served->chat;
+  } else {
+    api.no_chat = chat.error().message();
+  }
+  api.names = options.names;
+  const fs::path whole = fs::absolute(options.engine.model_dir).lexically_normal();
+  api.names.push_back((whole.has_filename() ? whole : whole.parent_path()).filename().string());
+  api.names.push_back(options.engine.model_dir.string());
+  api.tokenizer = &tokenizer;
+  api.max_model_len = served->loaded.engine->settings().limits.max_model_len;
+  api.max_logprobs = options.engine.max_logprobs;
+  api.vocab_size = served->loaded.config->vocab_size;
+  served->kv_cache_dtype = options.engine.kv_cache_dtype;
+  api.streams = options.streams;
+  api.temperature = options.temperature;
+  api.top_p = options.top_p;
+  api.top_k = options.top_k;
+  return served;
+}
+
+}  // namespace lantern
