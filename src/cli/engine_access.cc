@@ -1,5 +1,8 @@
 #include "cli/engine_access.h"
 
+#include "cli/generation_config.h"
+#include "cli/model_access.h"
+
 namespace lantern::cli {
 
 EngineOptions engine_options(const Values& values) {
@@ -18,6 +21,21 @@ EngineOptions engine_options(const Values& values) {
   options.prefix_caching = values.is_on("enable-prefix-caching");
   if (values.text("mla-form") == "absorbed") options.mla_form = MlaForm::kAbsorbed;
   options.graphs = values.text("graphs");
+  return options;
+}
+
+Result<ServedModelOptions> served_model_options(const Values& values) {
+  ServedModelOptions options;
+  options.engine = engine_options(values);
+  ASSIGN_OR_RETURN(options.engine.model_dir, model_dir(values));
+  options.engine.strict_config = values.is_on("strict-config");
+  options.engine.max_logprobs = static_cast<int32_t>(values.integer("max-logprobs"));
+  options.names = values.list("served-model-name");
+  options.chat_format = values.text("chat-format");
+  ASSIGN_OR_RETURN(const GenerationConfig shipped, load_generation_config(options.engine.model_dir));
+  options.temperature = shipped.temperature;
+  options.top_p = shipped.top_p;
+  options.top_k = shipped.top_k;
   return options;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/settings.h"
-#include "engine/load_engine.h"
+#include "server/served_model.h"
 
 namespace lantern::cli {
 
@@ -10,5 +10,9 @@ namespace lantern::cli {
 // --max-num-batched-tokens, --draft-tokens, --drafter, --kv-cache-memory, --enable-prefix-caching, --mla-form and
 // --graphs. The model is the caller's to name.
 EngineOptions engine_options(const Values& values);
+
+// The same, with the model that --model names, and from --strict-config, --max-logprobs, --served-model-name,
+// --chat-format and the model's generation_config.json. Errors: there is no default model; a file that makes no sense.
+Result<ServedModelOptions> served_model_options(const Values& values);
 
 }  // namespace lantern::cli

@@ -14,7 +14,6 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_access.h"
-#include "cli/generation_config.h"
 #include "cli/model_access.h"
 #include "server/openai_response.h"
 
@@ -36,51 +35,6 @@ struct Job {
   Job(BatchLine&& of, const OpenAiRequest& request, const Tokenizer& tokenizer)
       : line(std::move(of)), collector(request, tokenizer) {}
 };
-
-// The model with what the API wants to know of it.
-struct ServedModel {
-  LoadedEngine loaded;
-  std::optional<ChatEncoder> chat;
-  OpenAiModel api;
-};
-
-Status load(const Values& values, ServedModel& served) {
-  ASSIGN_OR_RETURN(const fs::path dir, model_dir(values));
-  EngineOptions options = engine_options(values);
-  options.model_dir = dir;
-  options.strict_config = values.is_on("strict-config");
-  options.max_queued = kMaxQueued;
-  options.max_logprobs = static_cast<int32_t>(values.integer("max-logprobs"));
-  ASSIGN_OR_RETURN(served.loaded, load_engine(options));
-  const Tokenizer& tokenizer = *served.loaded.tokenizer;
-  OpenAiModel& api = served.api;
-  const std::string& format_name = values.text("chat-format");
-  const Result<ChatFormat> format = format_name == "auto"
-                                        ? detect_chat_format(served.loaded.config->model_type, tokenizer)
-                                        : parse_chat_format(format_name);
-  if (!format.ok() && format_name != "auto") return format.error();
-  Result<ChatEncoder> chat =
-      format.ok() ? ChatEncoder::create(*format, tokenizer) : Result<ChatEncoder>(format.error());
-  if (chat.ok()) {
-    served.chat.emplace(std::move(*chat));
-    api.chat = &*served.chat;
-  } else {
-    api.no_chat = chat.error().message();
-  }
-  api.names = values.list("served-model-name");
-  const fs::path whole = fs::absolute(dir).lexically_normal();
-  api.names.push_back((whole.has_filename() ? whole : whole.parent_path()).filename().string());
-  api.names.push_back(dir.string());
-  api.tokenizer = &tokenizer;
-  api.max_model_len = served.loaded.engine->settings().limits.max_model_len;
-  api.max_logprobs = options.max_logprobs;
-  api.vocab_size = served.loaded.config->vocab_size;
-  ASSIGN_OR_RETURN(const GenerationConfig shipped, load_generation_config(dir));
-  api.temperature = shipped.temperature;
-  api.top_p = shipped.top_p;
-  api.top_k = shipped.top_k;
-  return {};
-}
 
 std::string random_name() {
   std::random_device random;
@@ -263,12 +217,13 @@ Result<int> run_run_batch(const Values& values) {
   BatchRun::Totals totals;
   {
     // Destroyed last to first: the engine, whose outputs go to the run, before the run.
-    ServedModel model;
-    RETURN_IF_ERROR(load(values, model));
-    BatchRun batch(model, input, results, 2 * static_cast<int32_t>(values.integer("max-num-seqs")), first_seed,
+    ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(values));
+    options.engine.max_queued = kMaxQueued;
+    ASSIGN_OR_RETURN(const std::unique_ptr<ServedModel> model, load_served_model(options));
+    BatchRun batch(*model, input, results, 2 * static_cast<int32_t>(values.integer("max-num-seqs")), first_seed,
                    values.is_on("quiet"));
     Result<BatchRun::Totals> ran = batch.run();
-    model.loaded.engine.reset();
+    model->loaded.engine.reset();
     if (!ran.ok()) return std::move(ran).error();
     totals = *ran;
   }
