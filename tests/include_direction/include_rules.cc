@@ -41,6 +41,9 @@ const std::vector<ThirdParty> kThirdParties{
     {"hwy/", {"src/ops/", "src/attention/"}},
     {"cuda_fp", {"src/device/cuda/convert.cuh"}, false},
     {"boost/json", {"src/text/", "src/model/", "src/server/", "src/cli/"}},
+    {"boost/asio", {"src/server/http_"}},
+    {"boost/beast", {"src/server/http_connection.cc"}},
+    {"boost/system", {"src/server/http_"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
     {"utf8proc.h", {}},
     {"xgrammar/", {"src/server/grammar_xgrammar.cc"}},
@@ -53,8 +56,9 @@ const std::vector<ThirdParty> kThirdParties{
 
 // Headers of the system and the compiler that sources and tests' headers (not other headers) may use.
 const std::set<std::string_view> kSystemHeaders{
-    "cpuid.h",    "fcntl.h",     "immintrin.h", "langinfo.h",    "poll.h", "pthread.h", "sched.h",        "signal.h",
-    "sys/mman.h", "sys/ioctl.h", "sys/stat.h",  "sys/syscall.h", "time.h", "termios.h", "sys/resource.h", "unistd.h"};
+    "cpuid.h",       "fcntl.h",  "immintrin.h", "langinfo.h",     "poll.h",       "pthread.h",
+    "sched.h",       "signal.h", "sys/mman.h",  "sys/ioctl.h",    "sys/socket.h", "sys/stat.h",
+    "sys/syscall.h", "time.h",   "termios.h",   "sys/resource.h", "unistd.h"};
 
 struct Include {
   std::string path;
