@@ -18,12 +18,12 @@ class CompletionsTest : public ::testing::Test {
   }
   static uint16_t port() { return server_->port(); }
 
-  static json::object body(json::object more) {
+  static json::object body(const json::object& more) {
     json::object all{{"model", "tiny"}, {"prompt", kQuestion}, {"temperature", 0}, {"max_tokens", 40}};
     for (const auto& [name, value] : more) all[name] = value;
     return all;
   }
-  static json::object chat(json::object more) {
+  static json::object chat(const json::object& more) {
     json::object all{{"messages", json::array{json::object{{"role", "user"}, {"content", "What is 6 times 7?"}}}},
                      {"temperature", 0},
                      {"max_tokens", 64}};
@@ -139,7 +139,7 @@ TEST_F(CompletionsTest, StreamsGiveWhatWholeAnswersGive) {
       body({{"max_tokens", 1}}),
       body({{"temperature", 2.0}, {"seed", 11}, {"ignore_eos", true}, {"max_tokens", 100}}),
   };
-  for (json::object request : requests) {
+  for (const json::object& request : requests) {
     const json::array whole = complete([&] {
                                 json::object without = request;
                                 without.erase("stream_interval");

@@ -197,7 +197,7 @@ TEST(FaultsTest, SilentStreamsGetComments) {
   options.http.ping_interval = milliseconds(100);
   TinyServer server(std::move(options));
   Client first(server.port());
-  ASSERT_TRUE(first.send(long_request(true, 1500)));
+  ASSERT_TRUE(first.send(long_request(true, 400)));
   ASSERT_TRUE(eventually([&] { return running(server) == 1; }));
   Client waits(server.port());
   ASSERT_TRUE(waits.send(long_request(true, 3)));

@@ -36,7 +36,7 @@ class Client {
   int socket() const { return socket_; }
 
   // The next answer; nothing where the connection ends before it is complete, or none comes in `time`.
-  std::optional<Answer> read_answer(std::chrono::milliseconds time = std::chrono::seconds(30), bool to_head = false);
+  std::optional<Answer> read_answer(std::chrono::milliseconds time = std::chrono::seconds(120), bool to_head = false);
   // As much as one read() gives; empty at the end.
   std::string read_some(std::chrono::milliseconds time = std::chrono::seconds(30));
   // Whether the other side has closed within `time`; what it still sends is dropped.

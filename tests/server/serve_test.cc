@@ -40,7 +40,7 @@ TEST(ServeTest, StartUpTextNamesAllThatMattersAndItsCurlWorks) {
 
 // SIGTERM with streams running: every one ends as if nothing had happened, and new work is refused.
 TEST(ServeTest, StopsWhenRunningStreamsHaveEnded) {
-  ServerProcess server;
+  ServerProcess server({"--shutdown-timeout", "100"});
   std::vector<Client> clients;
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back(server.port());
