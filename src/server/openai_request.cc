@@ -8,6 +8,7 @@
 
 #include "engine/bad_words.h"
 #include "server/json_fields.h"
+#include "server/openai_form.h"
 
 namespace lantern {
 namespace {
@@ -33,11 +34,6 @@ struct Unsupported {
 constexpr Unsupported kUnsupported[] = {
     {"suffix", "text cannot be filled in before a suffix"},
     {"functions", "it was replaced by tools; use those"},
-    {"structured_outputs", "output cannot be constrained yet"},
-    {"guided_json", "output cannot be constrained yet"},
-    {"guided_regex", "output cannot be constrained yet"},
-    {"guided_choice", "output cannot be constrained yet"},
-    {"guided_grammar", "output cannot be constrained yet"},
     {"truncate_prompt_tokens", "prompts are not truncated"},
     {"prompt_embeds", "prompts are text or token ids"},
     {"continue_final_message", "an answer begins a message of its own"},
@@ -68,6 +64,7 @@ class Reader {
     }
     read_length();
     read_logprobs();
+    constrain_answers(fields_, model_, std::move(forced_calls_), answer_start_, request_);
     if (!fields_.ok()) return fields_.error();
     return std::move(request_);
   }
@@ -93,11 +90,6 @@ class Reader {
       const bool asks = !(value->is_bool() && !value->get_bool()) && !(value->is_int64() && value->get_int64() == 0) &&
                         !(value->is_array() && value->get_array().empty());
       if (asks) unsupported(field.name, field.why);
-    }
-    if (const json::value* format = fields_.find("response_format")) {
-      const json::value* type = format->is_object() ? format->get_object().if_contains("type") : nullptr;
-      if (type == nullptr || !type->is_string() || type->get_string() != "text")
-        unsupported("response_format", "output cannot be constrained yet");
     }
     int32_t best_of = 1;
     fields_.integer("best_of", best_of, 1, kMostChoices);
@@ -297,6 +289,11 @@ class Reader {
     request_.chat_format = model_.chat->format();
     request_.starts_thinking = model_.chat->starts_thinking(*pieces);
     request_.tools = std::move(options.tools);
+    answer_start_.thinking = request_.starts_thinking;
+    // Formats whose prompts leave it to the model to open the block.
+    const bool opens_itself =
+        request_.chat_format == ChatFormat::kGlm45 || request_.chat_format == ChatFormat::kKimiK2Thinking;
+    answer_start_.may_think = opens_itself && !request_.starts_thinking && pieces->back().text != "</think>";
     base_.skip_special_tokens = false;  // what ends thinking is a special token in some vocabularies
     if (!base_.ignore_eos) {
       const std::vector<TokenId>& ends = model_.chat->stop_ids();
@@ -358,11 +355,18 @@ class Reader {
       return fields_.fail("tool_choice", fmt::format("tool_choice names '{}', which is not among the tools",
                                                      std::string_view(name->get_string())));
     }
-    fields_.fail({.status = 501,
-                  .message = "a call cannot be forced yet; use tool_choice \"auto\"",
-                  .type = "not_supported_error",
-                  .param = "tool_choice",
-                  .code = "unsupported_parameter"});
+    if (names.empty()) {
+      return fields_.fail("tool_choice", "tool_choice asks for a call, but there are no tools");
+    }
+    bool several = true;
+    fields_.boolean("parallel_tool_calls", several);
+    OutputForm form{.kind = OutputForm::Kind::kToolCalls, .format = model_.chat->format(), .tools = options.tools};
+    form.several_calls = several && name == nullptr;
+    if (name != nullptr) {
+      const auto at = std::ranges::find(names, std::string_view(name->get_string())) - names.begin();
+      form.tools = {options.tools[static_cast<size_t>(at)]};
+    }
+    forced_calls_ = std::move(form);
   }
 
   void read_message(const json::value& value, size_t index, ChatMessage& message) {
@@ -530,6 +534,8 @@ class Reader {
   uint64_t next_seed_;
   bool echo_ = false;
   EngineRequest base_;  // what all prompts of the request share
+  std::optional<OutputForm> forced_calls_;
+  AnswerStart answer_start_;
   OpenAiRequest request_;
 };
 

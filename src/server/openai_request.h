@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "server/grammar.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -68,15 +69,17 @@ struct OpenAiModel {
   std::string no_chat;                   // why
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
-  int32_t max_logprobs = -1;  // of the engine
-  bool streams = false;       // answers may be streamed
+  int32_t max_logprobs = -1;            // of the engine
+  GrammarCompiler* grammars = nullptr;  // outlives the reader; null: no structured output
+  bool streams = false;                 // answers may be streamed
   // Where a request says nothing (generation_config.json); unset: 1, 1, all.
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<int64_t> top_k;
 };
 
-// `body` is the text of a JSON object. `next_seed` seeds requests that name no seed.
+// `body` is the text of a JSON object. Waits for a form of structured output to be compiled. `next_seed` seeds requests
+// that name no seed.
 std::variant<OpenAiRequest, OpenAiError> read_openai_request(OpenAiEndpoint endpoint, std::string_view body,
                                                              const OpenAiModel& model, uint64_t next_seed);
 

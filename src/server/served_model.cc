@@ -29,6 +29,10 @@ Result<std::unique_ptr<ServedModel>> load_served_model(const ServedModelOptions&
   api.max_model_len = served->loaded.engine->settings().limits.max_model_len;
   api.max_logprobs = options.engine.max_logprobs;
   api.vocab_size = served->loaded.config->vocab_size;
+  std::vector<int32_t> ends = served->loaded.config->eos_token_ids;
+  if (served->chat) ends.insert(ends.end(), served->chat->stop_ids().begin(), served->chat->stop_ids().end());
+  served->grammars = std::make_unique<GrammarCompiler>(tokenizer, api.vocab_size, ends);
+  api.grammars = served->grammars.get();
   served->kv_cache_dtype = options.engine.kv_cache_dtype;
   api.streams = options.streams;
   api.temperature = options.temperature;

@@ -30,6 +30,7 @@ struct ServedModel {
 
   LoadedEngine loaded;
   std::optional<ChatEncoder> chat;
+  std::unique_ptr<GrammarCompiler> grammars;
   OpenAiModel api;
   std::string kv_cache_dtype;  // as it was asked for
 };
