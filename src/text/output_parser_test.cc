@@ -254,12 +254,18 @@ TEST(OutputParser, LimitsDoNotDependOnCuts) {
        {fmt::format("<tool_call>{}<tool_call>g</tool_call>", name),
         fmt::format("<tool_call>{:n>501}<tool_call>g</tool_call>", ""),
         fmt::format("<tool_call>{:n>502}<tool_call>g</tool_call>", ""),
+        fmt::format("<tool_call>{:n>501}</tool_call>", ""), fmt::format("<tool_call>{:n>502}</tool_call>", ""),
+        fmt::format("<tool_call>{}<arg_key>", name),
         fmt::format("<tool_call>g<arg_key>{}</arg_key><arg_value>v</arg_value>", name), fmt::format("{:64}<think>", ""),
         fmt::format("{:65}<think>", ""), fmt::format("a{:\n>40}<tool_call>g</tool_call>", "")}) {
     expect_no_cut_matters(kGlm, text, options);
   }
   EXPECT_EQ(shown(parse_output(kGlm, fmt::format("<tool_call>{}<tool_call>g</tool_call>", name), options)),
             fmt::format("reasoning=[] content=[<tool_call>{}] g({{}})#c0", name));
+
+  // 512 bytes with the tag.
+  EXPECT_EQ(parse_output(kGlm, fmt::format("<tool_call>{:n>501}</tool_call>", ""), options).tool_calls.size(), 1u);
+  EXPECT_EQ(parse_output(kGlm, fmt::format("<tool_call>{:n>502}</tool_call>", ""), options).tool_calls.size(), 0u);
 
   // A value that is too long to hold back.
   const auto list = [](size_t spaces) { return fmt::format("[{}1]", std::string(spaces, ' ')); };
