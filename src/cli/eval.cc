@@ -115,6 +115,7 @@ Result<int> run_eval(const Values& values) {
         .field("draft_tokens", values.integer("draft-tokens"))
         .field("device", model.session->device().description());
     write_acceptance(json, model.session->draft_counts());
+    write_graphs(json, model.session->graph_counts());
     write_text(json.end_object().take() + "\n");
   } else {
     write_text(fmt::format("{}: {} of {} correct ({:.1f} %), {:.1f} s\n", task.stem().string(), correct, done,

@@ -50,7 +50,7 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
 }
 
 std::string as_json(const std::string& model, const GenerateRequest& request, const Output& output,
-                    const DraftCounts& drafts) {
+                    const Session& session) {
   const GenerateResult& result = output.result;
   const auto generated = static_cast<int64_t>(result.tokens.size());
   JsonWriter json;
@@ -66,7 +66,8 @@ std::string as_json(const std::string& model, const GenerateRequest& request, co
       .field("seed", request.sampling.seed)
       .field("prefill_seconds", result.prefill_seconds)
       .field("decode_seconds", result.decode_seconds);
-  write_acceptance(json, drafts);
+  write_acceptance(json, session.draft_counts());
+  write_graphs(json, session.graph_counts());
   return json.end_object().take();
 }
 
@@ -90,7 +91,7 @@ Result<int> run_generate(const Values& values) {
   ASSIGN_OR_RETURN(const Output output,
                    generate_text(model, request, values.list("stop"), !json, values.is_on("quiet")));
   if (json) {
-    write_text(as_json(model.name, request, output, model.session->draft_counts()) + "\n");
+    write_text(as_json(model.name, request, output, *model.session) + "\n");
   } else if (!output.text.ends_with('\n')) {
     write_text("\n");
   }

@@ -43,7 +43,7 @@ Result<fs::path> default_model_dir() {
                            kDefaultModel));
 }
 
-Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting) {
+Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool generates) {
   ASSIGN_OR_RETURN(const fs::path dir, model_dir(values));
   SessionOptions options;
   options.model_dir = dir;
@@ -53,9 +53,10 @@ Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, b
   if (values.given("max-model-len")) options.max_model_len = static_cast<int32_t>(values.integer("max-model-len"));
   options.strict_config = values.is_on("strict-config");
   if (has_indexer_setting) options.indexer = values.text("indexer");
-  if (has_draft_setting) {
+  if (generates) {
     options.draft_tokens = static_cast<int32_t>(values.integer("draft-tokens"));
     options.drafter = values.text("drafter");
+    options.graphs = values.text("graphs");
     if (values.text("mla-form") == "absorbed") options.mla_form = MlaForm::kAbsorbed;
   }
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(dir));
@@ -161,6 +162,12 @@ std::string acceptance_text(const DraftCounts& counts) {
     if (k + 1 < counts.checked.size()) text += ",";
   }
   return text;
+}
+
+void write_graphs(JsonWriter& json, const GraphCounts& counts) {
+  json.field("graphs", to_string(counts.mode))
+      .field("num_graphs", counts.num_graphs)
+      .field("steps_replayed", counts.steps_replayed);
 }
 
 std::string rate_text(int64_t tokens, double seconds) {

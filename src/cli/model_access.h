@@ -27,8 +27,8 @@ struct LoadedModel {
   std::string name;  // the folder as given
 };
 // From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config and, where the command has
-// them, --indexer, or --draft-tokens, --drafter and --mla-form.
-Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool has_draft_setting);
+// them, --indexer, or, if they generate, --draft-tokens, --drafter, --mla-form and --graphs.
+Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool generates);
 
 // "0,17,42", "0 17 42" or "[0, 17, 42]".
 Result<std::vector<int32_t>> parse_token_ids(std::string_view text);
@@ -49,6 +49,9 @@ Status set_token_rules(const Values& values, const Tokenizer& tokenizer, Generat
 // none was checked), and as a line of text; nothing without drafts.
 void write_acceptance(JsonWriter& json, const DraftCounts& counts);
 std::string acceptance_text(const DraftCounts& counts);
+
+// As `"graphs": "full", "num_graphs": 4, "steps_replayed": 120`.
+void write_graphs(JsonWriter& json, const GraphCounts& counts);
 
 // "12.3 tokens/s", or "-" for no time at all.
 std::string rate_text(int64_t tokens, double seconds);

@@ -117,6 +117,7 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   }
   ModelExecutorOptions executor;
   ASSIGN_OR_RETURN(executor.drafter, parse_drafter(options.drafter));
+  ASSIGN_OR_RETURN(executor.graphs, parse_graph_mode(options.graphs, session->device_->kind()));
   StepLimits& limits = model_options.limits;
   limits.max_requests = 1;
   limits.max_query_len = 1 + options.draft_tokens;
@@ -131,7 +132,7 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<Device> device,
   session->stream_ = std::make_unique<Stream>(*session->device_);
   session->buffers_ = std::make_unique<StepBuffers>();
   RETURN_IF_ERROR(session->buffers_->create(*session->device_, limits, kSampleRows, session->config().vocab_size));
-  if (options.draft_tokens > 0) {
+  if (options.draft_tokens > 0 || executor.graphs != GraphMode::kNone) {
     executor.synthetic_acceptance = options.synthetic_acceptance;
     ASSIGN_OR_RETURN(session->speculative_, SpeculativeRun::create(*session->device_, *session->model_, executor));
   }
@@ -244,6 +245,12 @@ DraftCounts Session::draft_counts() const {
   counts.checked.assign(stats.drafts_checked.begin(), stats.drafts_checked.begin() + static_cast<ptrdiff_t>(drafts));
   counts.accepted.assign(stats.drafts_accepted.begin(), stats.drafts_accepted.begin() + static_cast<ptrdiff_t>(drafts));
   return counts;
+}
+
+GraphCounts Session::graph_counts() const {
+  if (speculative_ == nullptr) return {};
+  const GraphReport& graphs = speculative_->graphs();
+  return {.mode = graphs.mode, .num_graphs = graphs.num_graphs, .steps_replayed = speculative_->stats().steps_replayed};
 }
 
 Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, int32_t top_k,

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "engine/graph_mode.h"
 #include "model/model.h"
 #include "ops/sampling.h"
 
@@ -30,6 +31,7 @@ struct SessionOptions {
   int32_t draft_tokens = 0;          // for each step of generate(); outputs are the same
   std::string drafter = "auto";      // auto, mtp, ngram: see Drafter
   double synthetic_acceptance = -1;  // see ModelExecutorOptions
+  std::string graphs = "none";       // auto, none, full, verify: whether steps of generate() replay graphs (GraphMode)
 };
 inline constexpr int32_t kMaxDraftTokens = 8;
 inline constexpr int32_t kDefaultMaxModelLen = 32768;
@@ -81,6 +83,13 @@ struct DraftCounts {
   std::vector<int64_t> checked, accepted;  // [draft_tokens]
 };
 
+// Steps of generate() so far that were replayed, and the graphs that they could be replayed from.
+struct GraphCounts {
+  GraphMode mode = GraphMode::kNone;
+  int32_t num_graphs = 0;
+  int64_t steps_replayed = 0;
+};
+
 class StepBuffers;
 class SpeculativeRun;
 
@@ -122,6 +131,7 @@ class Session {
 
   // Of all that was generated so far.
   DraftCounts draft_counts() const;
+  GraphCounts graph_counts() const;
 
   // Errors: a context or a prompt that the session cannot hold.
   Result<StepBenchResult> bench_step(const StepBenchOptions& options);
@@ -137,7 +147,7 @@ class Session {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<StepBuffers> buffers_;
-  std::unique_ptr<SpeculativeRun> speculative_;  // null without drafts
+  std::unique_ptr<SpeculativeRun> speculative_;  // null where there are neither drafts nor graphs
   int32_t max_model_len_ = 0;
 };
 

@@ -254,6 +254,29 @@ TEST(SessionTest, SaysWhyNoTokenIsLeft) {
   }
 }
 
+// The first token comes from the prompt's step, the others each from a graph.
+TEST(SessionTest, GraphsGiveTheSameText) {
+  GenerateRequest request;
+  request.prompt = text_of(70);
+  request.max_tokens = 30;
+  request.ignore_eos = true;
+  const auto eager = make_session();
+  EXPECT_EQ(eager->graph_counts().mode, GraphMode::kNone);
+  const std::vector<int32_t> expected = eager->generate(request)->tokens;
+  EXPECT_EQ(eager->graph_counts().steps_replayed, 0);
+  for (const char* const graphs : {"full", "verify"}) {
+    SessionOptions options;
+    options.graphs = graphs;
+    const auto session = make_session(options);
+    EXPECT_EQ(session->generate(request)->tokens, expected) << graphs;
+    EXPECT_EQ(to_string(session->graph_counts().mode), graphs);
+    EXPECT_EQ(session->graph_counts().num_graphs, 1) << "one token of one sequence";
+    EXPECT_EQ(session->graph_counts().steps_replayed, 29);
+    EXPECT_TRUE(session->score(request.prompt, 0).ok()) << "which uses the same caches";
+    EXPECT_EQ(session->generate(request)->tokens, expected) << graphs << " again";
+  }
+}
+
 TEST(SessionTest, RefusesBadOptionsByName) {
   const auto message = [](const SessionOptions& options) {
     auto device = make_host_device(1);
@@ -267,6 +290,8 @@ TEST(SessionTest, RefusesBadOptionsByName) {
   EXPECT_NE(message({.kv_cache_dtype = "fp8"}).find("128"), std::string::npos);  // kv_lora_rank 32 has no FP8 rows
   EXPECT_NE(message({.max_model_len = 513}).find("a context of 513 tokens"), std::string::npos);
   EXPECT_NE(message({.prefill_chunk = 0}).find("--prefill-chunk 0"), std::string::npos);
+  EXPECT_NE(message({.graphs = "some"}).find("graphs 'some' are not known"), std::string::npos);
+  EXPECT_NE(message({.graphs = "piecewise"}).find("use full"), std::string::npos);
   EXPECT_NE(message({.indexer = "magic"}).find("--indexer magic"), std::string::npos);
   if (const auto cuda = make_device("cuda", 1); !cuda.ok()) {
     EXPECT_TRUE(cuda.error().message().starts_with("--device cuda: ")) << cuda.error().message();

@@ -22,7 +22,7 @@ Result<std::unique_ptr<SpeculativeRun>> SpeculativeRun::create(Device& device, M
   settings.max_logprobs = -1;
   ASSIGN_OR_RETURN(settings, EngineSettings::checked(settings));
   std::unique_ptr<SpeculativeRun> run(new SpeculativeRun);
-  ASSIGN_OR_RETURN(run->executor_, make_model_executor(device, model, settings, options));
+  ASSIGN_OR_RETURN(run->executor_, make_model_executor(device, model, settings, options, &run->graphs_));
   run->core_ = std::make_unique<EngineCore>(settings, HashKey::from_seed(0), *run->executor_, run.get());
   run->eos_ = model.config().eos_token_ids;
   return run;

@@ -1,4 +1,4 @@
-// One request at a time with drafts, on the model of a session: an engine core with one slot.
+// One request at a time with drafts or by graphs, on the model of a session: an engine core with one slot.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,7 @@ class SpeculativeRun final : public OutputSink {
   Result<GenerateResult> generate(const GenerateRequest& request, const Session::OnToken& on_token,
                                   const Session::OnProgress& on_prefill);
   const EngineStats& stats() const { return core_->state().stats; }
+  const GraphReport& graphs() const { return graphs_; }
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_end(const Sequence& sequence) override;
@@ -34,6 +35,7 @@ class SpeculativeRun final : public OutputSink {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<EngineCore> core_;
   std::vector<int32_t> eos_;
+  GraphReport graphs_;
   // Of the request that runs.
   const Session::OnToken* on_token_ = nullptr;
   GenerateResult result_;

@@ -229,6 +229,32 @@ TEST(EvalTest, CountsWhatIsRight) {
   EXPECT_NE(lines.find("\"correct\": true, \"answer\": \"27\""), std::string::npos) << lines;
 }
 
+TEST(EvalTest, GraphsChangeNoAnswer) {
+  const auto items = std::filesystem::temp_directory_path() / "lantern_eval_graphs_test.out";
+  const auto eval = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "eval",        (std::filesystem::path(LANTERN_SOURCE_DIR) / "models/tiny/eval/arithmetic.jsonl").string(),
+        "--limit",     "3",
+        "--json",      "--output",
+        items.string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return object_of(run_lantern(arguments));
+  };
+  const boost::json::object eager = eval({});
+  const std::string expected = read_file(items);
+  EXPECT_EQ(text(eager, "graphs"), "none") << "auto on a CPU";
+  EXPECT_EQ(eager.at("steps_replayed").to_number<int>(), 0);
+  for (const char* const graphs : {"full", "verify"}) {
+    for (const char* const drafts : {"0", "2"}) {
+      const boost::json::object json = eval({"--graphs", graphs, "--draft-tokens", drafts});
+      EXPECT_EQ(text(json, "graphs"), graphs);
+      EXPECT_GT(json.at("num_graphs").to_number<int>(), 0);
+      EXPECT_GT(json.at("steps_replayed").to_number<int>(), 3);
+      EXPECT_EQ(read_file(items), expected) << graphs << ", " << drafts << " drafts";
+    }
+  }
+}
+
 TEST(ReferenceTest, TheCommandLineReferenceIsUpToDate) {
   const Outcome made = run_lantern({"help", "--markdown"});
   EXPECT_EQ(made.out, read_file(std::filesystem::path(LANTERN_SOURCE_DIR) / "docs" / "cli.md"))

@@ -102,19 +102,21 @@ TEST(EngineDrafter, WhatCannotDraftIsRefused) {
   EXPECT_EQ(refusal(tiny_without_mtp(), 0, "mtp"), "loaded");
 }
 
-std::unique_ptr<Session> session_of(const fs::path& model, int32_t drafts, const std::string& drafter) {
+std::unique_ptr<Session> session_of(const fs::path& model, int32_t drafts, const std::string& drafter,
+                                    const std::string& graphs = "none") {
   SessionOptions options;
   options.model_dir = model;
   options.device = "cpu";
   options.threads = 2;
   options.draft_tokens = drafts;
   options.drafter = drafter;
+  options.graphs = graphs;
   Result<std::unique_ptr<Session>> session = Session::load(options);
   EXPECT_TRUE(session.ok()) << session.error().message();
   return std::move(session).value();
 }
 
-// Greedy and seeded, with rules that look at the text before, at every draft length.
+// Greedy and seeded, with rules that look at the text before, at every draft length, eagerly and by graphs.
 TEST(SessionDrafts, TheTextIsThatWithoutDrafts) {
   std::vector<GenerateRequest> requests;
   for (const Request& from : mixed_requests(10, 40, 200)) {
@@ -130,13 +132,17 @@ TEST(SessionDrafts, TheTextIsThatWithoutDrafts) {
   std::vector<GenerateResult> expected;
   expected.reserve(requests.size());
   for (const GenerateRequest& request : requests) expected.push_back(plain->generate(request).value());
-  const auto expect_the_same = [&](const fs::path& model, int32_t drafts, const std::string& drafter) {
-    const auto session = session_of(model, drafts, drafter);
+  const auto expect_the_same = [&](const fs::path& model, int32_t drafts, const std::string& drafter,
+                                   const std::string& graphs = "none") {
+    const auto session = session_of(model, drafts, drafter, graphs);
     for (size_t i = 0; i < requests.size(); ++i) {
       const GenerateResult result = session->generate(requests[i]).value();
-      EXPECT_EQ(result.tokens, expected[i].tokens) << drafts << " drafts by " << drafter << ", request " << i;
+      EXPECT_EQ(result.tokens, expected[i].tokens)
+          << drafts << " drafts by " << drafter << ", graphs " << graphs << ", request " << i;
       EXPECT_EQ(result.finish_reason, expected[i].finish_reason);
     }
+    EXPECT_EQ(session->graph_counts().steps_replayed > 0, graphs != "none");
+    if (drafts == 0) return;
     const DraftCounts counts = session->draft_counts();
     EXPECT_GT(counts.checked.at(0), counts.accepted.at(0)) << "no draft was wrong: the texts are too easy";
     EXPECT_GT(counts.accepted.at(0), 20);
@@ -144,6 +150,11 @@ TEST(SessionDrafts, TheTextIsThatWithoutDrafts) {
   for (const int32_t drafts : {1, 3, 8}) expect_the_same(tiny_model(), drafts, "mtp");
   expect_the_same(tiny_model(), 4, "ngram");
   expect_the_same(tiny_without_mtp(), 4, "auto");
+  for (const char* const graphs : {"full", "verify"}) {
+    expect_the_same(tiny_model(), 0, "auto", graphs);
+    expect_the_same(tiny_model(), 3, "mtp", graphs);
+    expect_the_same(tiny_model(), 4, "ngram", graphs);
+  }
 }
 
 }  // namespace
