@@ -3,40 +3,42 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "engine/step_cost.h"
+#include "engine/step_times.h"
 
 namespace lantern {
 
-// What a sequence's drafts have come to. Fades, so that a change of subject shows within some tens of drafts.
+// What drafts have come to. Fades: `memory` is how many checks it is long, so that a sequence's change of subject shows
+// within some tens of drafts.
 class AcceptanceStats {
  public:
+  AcceptanceStats() : AcceptanceStats(32) {}
+  explicit AcceptanceStats(double memory) : keep_(1 - 1 / memory) {}
+
   // `accepted` of `drafted` drafts of a step were right. Drafts behind the first wrong one say nothing.
   void record(int32_t drafted, int32_t accepted);
 
-  // Chance that a draft is accepted, given that all before it were.
-  double rate() const { return accepted_ / checked_; }
+  // Chance that a draft is accepted, given that all before it were: what was seen, and `usual`, which counts as two
+  // checks that fade like others.
+  double rate(double usual) const { return (accepted_ + unknown_ * usual) / (checked_ + unknown_); }
   int64_t drafted() const { return total_drafted_; }
   int64_t accepted() const { return total_accepted_; }
 
  private:
-  // One half of a draft each: an unknown sequence counts as accepting three of four.
-  double accepted_ = 1.5;
-  double checked_ = 2.0;
+  double keep_;  // weight that a check keeps when the next is made
+  double accepted_ = 0;
+  double checked_ = 0;
+  double unknown_ = 2;
   int64_t total_drafted_ = 0;
   int64_t total_accepted_ = 0;
 };
 
-// 1 + r + r^2 + ... + r^k: tokens that a row with k drafts comes to.
-double expected_tokens(double acceptance_rate, int32_t drafts);
+// Share of drafts that is taken to be accepted as long as none was checked at all.
+constexpr double kUnknownAcceptance = 0.75;
 
-// Time of a step of `num_decodes` rows that verify `num_tokens` tokens together, and of making as many drafts again in
-// `draft_passes` passes: the first runs over all of the step's tokens, the others over one of each row. Without
-// passes the drafter does not run.
-double step_time(const StepCost& cost, int32_t num_decodes, int32_t num_tokens, int32_t draft_passes);
-
-// times[k] = step_time() when each of `num_decodes` rows has k drafts.
-void draft_times(const StepCost& cost, int32_t num_decodes, std::span<double> times);
+// times[k]: of a step when each of `num_decodes` rows has k drafts.
+void draft_times(const StepTimes& step_times, int32_t num_decodes, std::span<double> times);
 
 // Drafts are made where they bring this much more: measured costs are not exact, and where they err nothing is lost.
 constexpr double kWorthwhile = 1.05;
@@ -45,13 +47,24 @@ constexpr double kWorthwhile = 1.05;
 // and 0 unless the best is worthwhile.
 int32_t best_draft_length(double acceptance_rate, std::span<const double> times);
 
-// Where drafts do not pay for what a sequence was like, they are tried now and then, by all at once: a pass of the
-// drafter that one row wants runs over all of them. A few steps before the drafter runs again, so that it knows the
-// last tokens of the text; further back its entries are missing (CONTRACT.md, P6).
-enum class DraftPhase : uint8_t { kUsual, kWarmUp, kTrial };
-DraftPhase draft_phase(uint64_t step);
-constexpr uint64_t kTrialInterval = 256;  // steps
-constexpr uint64_t kWarmUpSteps = 4;
-constexpr uint64_t kTrialSteps = 4;  // of one draft
+// What the rows of a step want drafted: the passes of the drafter that some want run over all, so what they gain
+// together must be worth it.
+class DraftWishes {
+ public:
+  // Rows want `max_drafts` at most.
+  explicit DraftWishes(int32_t max_drafts);
+  void restart();
+  // One sampling row more.
+  void add(double acceptance_rate, int32_t drafts);
+
+  // The passes with the most expected tokens of all rows per unit of time, where each row gets as many drafts as it
+  // wants and there are passes: the fewest of equals, and 0 unless the best is worthwhile.
+  int32_t best_passes(const StepTimes& step_times) const;
+
+ private:
+  int32_t num_rows_ = 0;
+  std::vector<double> gains_;  // [max_drafts + 1]: expected tokens of the k-th drafts of all rows
+  std::vector<int32_t> rows_;  // [max_drafts + 1]: that have a k-th draft
+};
 
 }  // namespace lantern

@@ -1,5 +1,7 @@
 #include "engine/engine_core.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/lifecycle.h"
 
@@ -51,6 +53,7 @@ StepPlan EngineCore::plan_step(EngineTime now, const StepBudget& budget) {
   if (num_in_flight_ > 0 && in_flight(num_in_flight_ - 1).batch().num_masks > 0) return StepPlan::kWaiting;
 
   StepTransaction& step = next_step();
+  planned_at_[static_cast<size_t>((oldest_ + num_in_flight_) % kMaxSteps)] = now;
   scheduler_.plan(state_, budget, now, step.begin_plan());
   if (step.schedule().rows.empty()) {
     const bool changes = !step.schedule().preempted.empty();
@@ -92,16 +95,33 @@ void EngineCore::drop_step() {
 }
 
 Status EngineCore::finish_step() {
+  RETURN_IF_ERROR(complete_step());
+  commit_step(kNever);
+  return {};
+}
+
+Status EngineCore::complete_step() {
   CHECK(num_in_flight_ > 0, "no step is in flight");
   StepTransaction& step = steps_[static_cast<size_t>(oldest_)];
   if (Status completed = step.complete(executor_); !completed.ok()) {
     fail(completed.error());
     return completed;
   }
-  step.commit(state_);
+  return {};
+}
+
+void EngineCore::commit_step(EngineTime now) {
+  StepTransaction& step = steps_[static_cast<size_t>(oldest_)];
+  double seconds = 0;
+  if (now != kNever) {
+    // While the step before ran this one waited.
+    const EngineTime begin = std::max(planned_at_[static_cast<size_t>(oldest_)], last_end_);
+    seconds = std::chrono::duration<double>(now - begin).count();
+    last_end_ = now;
+  }
+  step.commit(state_, seconds);
   oldest_ = (oldest_ + 1) % kMaxSteps;
   --num_in_flight_;
-  return {};
 }
 
 void EngineCore::fail(Error error) {

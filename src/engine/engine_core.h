@@ -63,6 +63,10 @@ class EngineCore {
   // Waits for the oldest step in flight and commits it. Precondition: steps_in_flight() > 0. Errors: the device was
   // lost.
   Status finish_step();
+  // The same in two halves, for who looks at a clock in between: steps are learnt from (draft_control.h) where `now`,
+  // when the results of this one were there, is not kNever.
+  Status complete_step();
+  void commit_step(EngineTime now);
   // Ends everything with kFailed, as when the device is lost: other ranks that the steps need are.
   void fail(Error error);
 
@@ -89,6 +93,8 @@ class EngineCore {
   std::array<StepTransaction, kMaxSteps> steps_;
   int32_t oldest_ = 0;
   int32_t num_in_flight_ = 0;
+  std::array<EngineTime, kMaxSteps> planned_at_{};
+  EngineTime last_end_ = EngineTime::min();
   uint64_t launches_digest_ = 0;
   bool draining_ = false;
   bool failed_ = false;

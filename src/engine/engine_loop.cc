@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/lifecycle.h"
 
 namespace lantern {
 namespace {
@@ -69,6 +70,7 @@ EngineLoop::EngineLoop(Engine::Parts parts, EngineRank rank)
   batch_.reserve(room);
   report_.num_blocks = report_.num_free_blocks = parts_.settings.limits.num_blocks - 1;
   core_ = std::make_unique<EngineCore>(parts_.settings, parts_.hash_key, executor_, static_cast<OutputSink*>(this));
+  live_.resize(core_->state().requests.size());
   delivery_ = std::make_unique<OutputDelivery>(room, [this](int64_t ended) {
     {
       const std::lock_guard lock(mutex_);
@@ -255,7 +257,11 @@ void EngineLoop::apply(const Command& command) {
     return;
   }
   command.live->id = *id;
-  live_.emplace(*id, command.live);
+  live_[static_cast<size_t>(record_of(*id))] = {command.live, !command.live->stop_finders.empty()};
+}
+
+EngineLoop::Live& EngineLoop::live_of(const Sequence& sequence) {
+  return live_[static_cast<size_t>(record_of(sequence.request_id))];
 }
 
 void EngineLoop::refuse(LiveRequest& live, const Error& error) {
@@ -288,17 +294,18 @@ void EngineLoop::turn() {
 }
 
 OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t count) {
-  LiveRequest& live = *live_.at(sequence.request_id);
+  // What a request wants is looked up where it is needed only: its memory is cold.
+  const Live& live = live_of(sequence);
   const auto tokens = std::span(sequence.tokens).last(static_cast<size_t>(count));
   Verdict verdict{.kept = count, .stop = false};
-  if (!live.stop_finders.empty()) {
-    OutputText& finder = live.stop_finders[static_cast<size_t>(sequence.choice)];
+  if (live.finds_stops) {
+    OutputText& finder = live.request->stop_finders[static_cast<size_t>(sequence.choice)];
     for (int32_t i = 0; i < count && !verdict.stop; ++i) {
       finder.look_at(tokens[static_cast<size_t>(i)]);
       if (finder.stopped()) verdict = {.kept = i + 1, .stop = true};
     }
   }
-  batch_.items.push_back({.live = &live,
+  batch_.items.push_back({.live = live.request.get(),
                           .choice = sequence.choice,
                           .first_token = batch_.tokens.size(),
                           .num_tokens = static_cast<size_t>(verdict.kept)});
@@ -314,7 +321,7 @@ void EngineLoop::on_logprobs(const Sequence& /*sequence*/, const LogprobRows& ro
 }
 
 void EngineLoop::on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) {
-  batch_.items.push_back({.live = live_.at(sequence.request_id).get(),
+  batch_.items.push_back({.live = live_of(sequence).request.get(),
                           .choice = sequence.choice,
                           .first_token = batch_.tokens.size(),
                           .first_logprob = batch_.logprobs.size(),
@@ -323,9 +330,9 @@ void EngineLoop::on_prompt_logprobs(const Sequence& sequence, const LogprobRows&
 }
 
 void EngineLoop::on_end(const Sequence& sequence) {
-  const auto found = live_.find(sequence.request_id);
-  CHECK(found != live_.end(), "a choice of request {} ended twice", sequence.request_id);
-  LiveRequest& live = *found->second;
+  std::shared_ptr<LiveRequest>& owner = live_of(sequence).request;
+  CHECK(owner != nullptr, "a choice of request {} ended twice", sequence.request_id);
+  LiveRequest& live = *owner;
   const auto is_same = [&](const OutputBatch::Item& item) {
     return item.live == &live && item.choice == sequence.choice && item.end_reason == EndReason::kNone;
   };
@@ -342,8 +349,7 @@ void EngineLoop::on_end(const Sequence& sequence) {
   ++counts_.choices_ended[static_cast<size_t>(sequence.end_reason)];
   if (--live.choices_left == 0) {
     live.ticket.reset();
-    batch_.ended.push_back(std::move(found->second));
-    live_.erase(found);
+    batch_.ended.push_back(std::move(owner));
   }
 }
 

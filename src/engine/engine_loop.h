@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/data_parallel.h"
@@ -116,6 +115,8 @@ class EngineLoop final : private OutputSink {
   // False: the engine closes, or something came where that counts.
   bool wait_before_next_try(bool until_commands);
   void note_refusal();
+  struct Live;
+  Live& live_of(const Sequence& sequence);
   void refuse(LiveRequest& live, const Error& error);
   void publish_report();
 
@@ -146,8 +147,12 @@ class EngineLoop final : private OutputSink {
   std::unique_ptr<EngineCore> core_;
   std::vector<Command> taken_;
   OutputBatch batch_;
-  std::unordered_map<RequestId, std::shared_ptr<LiveRequest>> live_;
-  EngineReport counts_;  // what the core does not count
+  struct Live {
+    std::shared_ptr<LiveRequest> request;  // null: none lives
+    bool finds_stops = false;              // has stop_finders
+  };
+  std::vector<Live> live_;  // by record (lifecycle.h)
+  EngineReport counts_;     // what the core does not count
   double seconds_since_finish_ = 0;
   int32_t refusals_ = 0;  // of the same step
 

@@ -96,8 +96,9 @@ void EngineLoop::note_refusal() {
 void EngineLoop::finish_step() {
   const size_t items = batch_.items.size();
   const bool dummy = core_->in_flight(0).schedule().rows.empty();
-  const Status finished = core_->finish_step();
+  const Status finished = core_->complete_step();
   if (finished.ok()) {
+    core_->commit_step(now());
     counts_.steps += dummy ? 0 : 1;
     return;
   }

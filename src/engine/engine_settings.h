@@ -41,7 +41,8 @@ struct EngineSettings {
 
   int32_t vocab_size = 0;  // of the model; 0: not known, and no request may constrain its tokens
 
-  bool adaptive_drafts = true;  // by step_cost; false: always as many drafts as the limits allow
+  // By step_cost and by what steps take; false: always as many drafts as the limits allow.
+  bool adaptive_drafts = true;
   StepCost step_cost;
 
   int32_t max_drafts() const { return limits.max_query_len - 1; }

@@ -11,7 +11,8 @@ EngineState::EngineState(const EngineSettings& engine_settings, const HashKey& k
       sequences(static_cast<size_t>(engine_settings.max_queued + engine_settings.limits.max_requests)),
       requests(sequences.size()),
       waiting(static_cast<int32_t>(sequences.size())),
-      deadlines(static_cast<int32_t>(sequences.size())) {
+      deadlines(static_cast<int32_t>(sequences.size())),
+      drafts(engine_settings.step_cost) {
   const auto num_slots = static_cast<size_t>(settings.limits.max_requests);
   unused.reserve(sequences.size());
   unused_requests.reserve(sequences.size());

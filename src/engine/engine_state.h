@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/block_pool.h"
+#include "engine/draft_control.h"
 #include "engine/engine_settings.h"
 #include "engine/executor.h"
 #include "engine/prefix_index.h"
@@ -65,6 +66,7 @@ struct EngineState {
   int32_t slots_promised = 0;            // of the free ones, to choices that await a running prompt
   uint64_t next_order = 0;
   uint64_t next_step = 0;
+  DraftControl drafts;
   EngineStats stats;
 
   Sequence& at(SequenceId id) { return sequences[static_cast<size_t>(id)]; }

@@ -135,6 +135,13 @@ Violation check_progress(const EngineState& state, SequenceId id) {
   return std::nullopt;
 }
 
+// Sequences that have the block in their table. Steps in flight lease the sources of their copies too.
+int64_t num_tables_with(const EngineState& state, BlockId block) {
+  return std::ranges::count_if(state.sequences, [&](const Sequence& sequence) {
+    return std::ranges::any_of(sequence.blocks, [&](const BlockLease& lease) { return lease.id() == block; });
+  });
+}
+
 Violation check_in_flight(const EngineCore& engine, SequenceId id) {
   const EngineState& state = engine.state();
   const Sequence& sequence = state.at(id);
@@ -165,6 +172,11 @@ Violation check_in_flight(const EngineCore& engine, SequenceId id) {
     REQUIRE_THAT(sequence.next_upper == sequence.num_tokens() - 1 + tokens,
                  "S3: sequence {} has {} tokens, {} more in flight, and runs up to {}", id, sequence.num_tokens(),
                  tokens, sequence.next_upper);
+  }
+  for (int32_t i = sequence.write_lower() / settings.limits.block_size; i < sequence.num_blocks(); ++i) {
+    const BlockId block = sequence.blocks[static_cast<size_t>(i)].id();
+    REQUIRE_THAT(i < sequence.sole_from || state.pool.ref_count(block) == 1 || num_tables_with(state, block) == 1,
+                 "B3: sequence {} shares block {} and takes it for its own", id, block);
   }
   for (int32_t i = sequence.write_lower() / settings.limits.block_size; steps > 0 && i < sequence.num_blocks(); ++i) {
     const BlockId block = sequence.blocks[static_cast<size_t>(i)].id();

@@ -16,7 +16,6 @@ constexpr size_t kKeptTokens = 16384;
 RequestId request_id(int32_t record, uint32_t generation) {
   return uint64_t{generation} << 32 | static_cast<uint64_t>(record + 1);
 }
-int32_t record_of(RequestId id) { return static_cast<int32_t>(id & 0xffffffffu) - 1; }
 
 RequestRecord* find_request(EngineState& state, RequestId id) {
   const int32_t record = record_of(id);
@@ -53,6 +52,7 @@ void give_back(EngineState& state, Sequence& sequence) {
   sequence.slot_ready = false;
   sequence.fully_reserved = false;
   sequence.blocks_sent = 0;
+  sequence.sole_from = Sequence::kNoBlock;
   sequence.num_computed = 0;
   sequence.num_published = 0;
   sequence.num_prefill = 0;
@@ -121,6 +121,7 @@ void init_sequence(EngineState& state, SequenceId id, const std::shared_ptr<cons
                    const ServiceKey& key) {
   Sequence& sequence = state.at(id);
   sequence.request = request;
+  sequence.rules = step_rules(*request);
   sequence.choice = choice;
   sequence.key = key;
   sequence.prompt_len = static_cast<int32_t>(request->prompt.size());
@@ -143,6 +144,8 @@ void hash_new_blocks(const EngineState& state, Sequence& sequence) {
 }
 
 }  // namespace
+
+int32_t record_of(RequestId id) { return static_cast<int32_t>(id & 0xffffffffu) - 1; }
 
 Result<RequestId> submit_request(EngineState& state, const std::shared_ptr<const Request>& request, EngineTime now) {
   RETURN_IF_ERROR(check_request(*request, state.settings));
@@ -300,6 +303,7 @@ void fork_choices(EngineState& state, SequenceId id) {
   CHECK(first.num_computed >= first.prompt_len, "sequence {} has not run its prompt", id);
   state.slots_promised -= first.forks_pending;
   first.forks_pending = 0;
+  first.sole_from = Sequence::kNoBlock;
   // With the block in which the prompt ends, unless it is published by now with what the first choice added (when that
   // was preempted in between): what is published is never written, so the others run the end of the prompt again.
   const int32_t size = state.settings.limits.block_size;

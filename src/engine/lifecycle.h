@@ -13,6 +13,10 @@
 
 namespace lantern {
 
+// Where EngineState::requests has the record of a request that was submitted; of requests that live at a time different
+// ones.
+int32_t record_of(RequestId id);
+
 // Errors: those of check_request; out_of_memory when the queue is full.
 Result<RequestId> submit_request(EngineState& state, const std::shared_ptr<const Request>& request, EngineTime now);
 

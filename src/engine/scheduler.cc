@@ -19,8 +19,10 @@ int32_t exclusive_blocks(const EngineState& state, const Sequence& sequence) {
 
 // Blocks that the sequence may write but shares: each takes a copy first.
 int32_t blocks_to_copy(const EngineState& state, const Sequence& sequence) {
+  const int32_t first_written = sequence.write_lower() / state.settings.limits.block_size;
+  if (first_written >= sequence.sole_from) return 0;
   int32_t count = 0;
-  for (int32_t i = sequence.write_lower() / state.settings.limits.block_size; i < sequence.num_blocks(); ++i) {
+  for (int32_t i = first_written; i < sequence.num_blocks(); ++i) {
     if (state.pool.ref_count(sequence.blocks[static_cast<size_t>(i)].id()) > 1) ++count;
   }
   return count;
@@ -36,7 +38,8 @@ size_t usable_hits(const EngineSettings& settings, const Sequence& sequence) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineSettings& settings) : waiting_(settings.limits.max_requests + kMaxPassedOver) {
+Scheduler::Scheduler(const EngineSettings& settings)
+    : wishes_(settings.max_drafts()), waiting_(settings.limits.max_requests + kMaxPassedOver) {
   candidates_.reserve(static_cast<size_t>(settings.limits.max_requests));
   prompt_rows_.reserve(static_cast<size_t>(settings.limits.max_requests));
   passed_over_.reserve(kMaxPassedOver);
@@ -137,18 +140,22 @@ void Scheduler::give_blocks(const EngineState& state) {
     const auto needed = [&](int32_t tokens) {
       return blocks_after(state, sequence, tokens) - sequence.num_blocks() + copies;
     };
-    // A prompt makes do with a shorter chunk; whoever cannot move at all takes blocks from those behind.
-    const int32_t least = candidate.decode ? candidate.tokens : 1;
-    if (needed(least) > blocks_left_ && !make_room(state, place, needed(least))) {
-      candidate.tokens = 0;
-      ++schedule_->num_deferred;
-      continue;
+    int32_t taken = needed(candidate.tokens);
+    if (taken > blocks_left_) {
+      // A prompt makes do with a shorter chunk; whoever cannot move at all takes blocks from those behind.
+      const int32_t least = candidate.decode ? candidate.tokens : 1;
+      if (needed(least) > blocks_left_ && !make_room(state, place, needed(least))) {
+        candidate.tokens = 0;
+        ++schedule_->num_deferred;
+        continue;
+      }
+      while (needed(candidate.tokens) > blocks_left_) {
+        const int32_t excess = needed(candidate.tokens) - blocks_left_;
+        candidate.tokens = std::max(candidate.tokens - excess * state.settings.limits.block_size, least);
+      }
+      taken = needed(candidate.tokens);
     }
-    while (needed(candidate.tokens) > blocks_left_) {
-      const int32_t excess = needed(candidate.tokens) - blocks_left_;
-      candidate.tokens = std::max(candidate.tokens - excess * state.settings.limits.block_size, least);
-    }
-    blocks_left_ -= needed(candidate.tokens);
+    blocks_left_ -= taken;
     if (!candidate.decode && oldest_prompt_row_ < 0) oldest_prompt_row_ = static_cast<int32_t>(prompt_rows_.size());
     (candidate.decode ? schedule_->rows : prompt_rows_)
         .push_back({.sequence = candidate.sequence,
@@ -156,7 +163,7 @@ void Scheduler::give_blocks(const EngineState& state) {
                     .query_len = candidate.tokens,
                     .begin_upper = sequence.next_upper,
                     .num_unwritten = candidate.decode ? 0 : std::max(sequence.write_from - sequence.next_upper, 0),
-                    .num_blocks = blocks_after(state, sequence, candidate.tokens)});
+                    .num_blocks = sequence.num_blocks() + taken - copies});
   }
 }
 
@@ -298,39 +305,40 @@ void Scheduler::choose_drafts(const EngineState& state) {
   // The load to come: who waits will decode beside who runs.
   const int32_t load =
       std::min(static_cast<int32_t>(state.running.size()) + state.num_queued, settings.limits.max_requests);
+  const DraftControl& control = state.drafts;
+  const StepTimes& times = control.times();
   draft_times_.resize(static_cast<size_t>(budget_.max_drafts) + 1);
-  draft_times(settings.step_cost, load, draft_times_);
+  draft_times(times, load, draft_times_);
   schedule_->drafter_runs = false;
-  // More than the drafts can bring: not even if all of them were right.
-  if (best_draft_length(1.0, draft_times_) == 0) return;
+  schedule_->drafts_may_pay = best_draft_length(1.0, draft_times_) > 0;
+  const int32_t most = std::min(budget_.max_drafts, control.most_drafts(load));
+  const DraftPhase phase = control.phase();
+  const bool tries = phase == DraftPhase::kWarmUp || phase == DraftPhase::kTrial;
+  if (!control.may_draft() || (!schedule_->drafts_may_pay && !tries)) return;
 
-  const DraftPhase phase = draft_phase(schedule_->step);
-  int32_t decodes = 0;
-  int32_t tokens = 0;  // of the next step, its prompts left out
-  double expected = 0;
+  wishes_.restart();
   bool prompts = false;
   for (StepRow& row : schedule_->rows) {
     prompts = prompts || row.prefilling;
-    if (!row.samples) continue;
-    const double rate = state.at(row.sequence).acceptance.rate();
-    const auto most = static_cast<size_t>(useful(row));
-    row.next_drafts = best_draft_length(rate, std::span(draft_times_).first(most + 1));
-    if (phase == DraftPhase::kTrial && row.next_drafts == 0 && most > 0) row.next_drafts = 1;
-    ++decodes;
-    tokens += 1 + row.next_drafts;
-    expected += expected_tokens(rate, row.next_drafts);
-    schedule_->draft_passes = std::max(schedule_->draft_passes, row.next_drafts);
+    if (!row.samples || phase == DraftPhase::kWarmUp) continue;
+    if (phase == DraftPhase::kTrial) {
+      row.next_drafts = std::min(useful(row), 1);
+      schedule_->draft_passes = std::max(schedule_->draft_passes, row.next_drafts);
+      continue;
+    }
+    const double rate = state.at(row.sequence).acceptance.rate(control.acceptance());
+    const auto lengths = static_cast<size_t>(std::min(useful(row), most)) + 1;
+    row.next_drafts = best_draft_length(rate, std::span(draft_times_).first(lengths));
+    wishes_.add(rate, row.next_drafts);
   }
-  // The passes that some rows want run over all: what these gain must be worth it.
-  if (schedule_->draft_passes > 0 && phase != DraftPhase::kTrial &&
-      expected * step_time(settings.step_cost, decodes, decodes, 0) <
-          kWorthwhile * decodes * step_time(settings.step_cost, decodes, tokens, schedule_->draft_passes)) {
-    for (StepRow& row : schedule_->rows) row.next_drafts = 0;
-    schedule_->draft_passes = 0;
+  if (!tries) {
+    schedule_->draft_passes = wishes_.best_passes(times);
+    for (StepRow& row : schedule_->rows) row.next_drafts = std::min(row.next_drafts, schedule_->draft_passes);
   }
-  // A prompt may be one that drafts are right for.
-  const bool fills = prompts && best_draft_length(AcceptanceStats().rate(), draft_times_) > 0;
-  schedule_->drafter_runs = schedule_->draft_passes > 0 || phase != DraftPhase::kUsual || fills;
+  // A prompt may be one that drafts are right for, where some are made at all.
+  const bool drafts_lately = schedule_->num_decodes == 0 || control.drafted_lately();
+  const bool fills = prompts && drafts_lately && best_draft_length(control.acceptance(), draft_times_) > 0;
+  schedule_->drafter_runs = schedule_->draft_passes > 0 || tries || fills;
 }
 
 }  // namespace lantern

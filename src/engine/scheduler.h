@@ -72,7 +72,8 @@ class Scheduler {
 
   std::vector<Candidate> candidates_;  // as EngineState::running
   std::vector<StepRow> prompt_rows_;
-  std::vector<double> draft_times_;      // [max_drafts + 1]
+  std::vector<double> draft_times_;  // [max_drafts + 1]
+  DraftWishes wishes_;
   std::vector<SequenceId> passed_over_;  // waiting, without room, since the last admission of this step
   ServiceQueue<ServiceKey>::Walk waiting_;
   int32_t num_decoding_ = 0;

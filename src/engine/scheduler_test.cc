@@ -523,17 +523,18 @@ TEST_F(SchedulerTest, OneRowsDraftsMustPayForAll) {
   for (int32_t i = 0; i < 60; ++i) step();
   // By itself the easy one would go on: for one in eight, 1.25 times as long a step is too much.
   std::vector<double> times(3);
-  draft_times(settings_.step_cost, 8, times);
-  ASSERT_EQ(best_draft_length(engine_->state().at(easy).acceptance.rate(), times), 2);
+  draft_times(StepTimes(settings_.step_cost), 8, times);
+  ASSERT_EQ(best_draft_length(engine_->state().at(easy).acceptance.rate(kUnknownAcceptance), times), 2);
   EXPECT_EQ(executor_.batches.back().shape.draft_passes, 0);
   EXPECT_FALSE(executor_.batches.back().shape.drafter_runs);
   // All are easy now: a trial finds out.
   executor_.accepted_of.clear();
   executor_.accepted = 2;
-  for (uint64_t i = 61; i < 3 * kTrialInterval; ++i) step();
+  for (int32_t i = 61; i < 3 * DraftControl::kTrialInterval; ++i) step();
   EXPECT_EQ(executor_.batches.back().shape.draft_passes, 2);
 }
 
+// Warm-up and trial after 256 steps without drafts, and after twice as many each time that it was in vain.
 TEST_F(SchedulerTest, DraftsAreTriedNowAndThen) {
   settings_.adaptive_drafts = true;
   settings_.limits.max_model_len = 4096;
@@ -541,14 +542,26 @@ TEST_F(SchedulerTest, DraftsAreTriedNowAndThen) {
   settings_.limits.num_blocks = 1025;
   start();
   submit(request_of(4, 4000));
-  for (uint64_t i = 0; i < 2 * kTrialInterval; ++i) {
+  std::vector<int32_t> rests;  // steps without the drafter between those with it
+  int32_t rest = 0;
+  int32_t with_drafter = 0;
+  int32_t drafted = 0;
+  for (int32_t i = 0; i < 900; ++i) {
     step();
-    if (i < 40) continue;  // drafts were wrong for long enough
     const StepBatch& batch = executor_.batches.back();
-    const DraftPhase phase = draft_phase(i);
-    EXPECT_EQ(batch.shape.drafter_runs, phase != DraftPhase::kUsual) << "step " << i;
-    EXPECT_EQ(batch.shape.draft_passes, phase == DraftPhase::kTrial ? 1 : 0) << "step " << i;
+    EXPECT_LE(batch.shape.draft_passes, i < 40 ? settings_.max_drafts() : 1) << "step " << i;
+    if (!batch.shape.drafter_runs) {
+      ++rest;
+      continue;
+    }
+    if (rest > 0) rests.push_back(std::exchange(rest, 0));
+    if (rests.empty()) continue;  // drafts were not wrong for long enough
+    ++with_drafter;
+    drafted += batch.shape.draft_passes;
   }
+  EXPECT_EQ(rests, (std::vector<int32_t>{DraftControl::kTrialInterval, 2 * DraftControl::kTrialInterval}));
+  EXPECT_EQ(with_drafter, 2 * (DraftControl::kWarmUpSteps + DraftControl::kTrialSteps));
+  EXPECT_EQ(drafted, 2 * DraftControl::kTrialSteps);
 }
 
 }  // namespace

@@ -20,4 +20,16 @@ uint64_t Sequence::seed() const {
   return uint64_t{words[0]} << 32 | words[1];
 }
 
+StepRules step_rules(const Request& request) {
+  StepRules rules{.constrained = request.constraint != nullptr,
+                  .logprobs = request.logprobs >= 0,
+                  .min_tokens = request.min_tokens};
+  if (request.ignore_stop_tokens) return rules;
+  rules.stops_fit = request.stop_token_ids.size() <= rules.stops.size();
+  if (!rules.stops_fit) return rules;
+  rules.num_stops = static_cast<int8_t>(request.stop_token_ids.size());
+  std::ranges::copy(request.stop_token_ids, rules.stops.begin());
+  return rules;
+}
+
 }  // namespace lantern

@@ -35,6 +35,7 @@ void StepSchedule::clear() {
   num_deferred = 0;
   draft_passes = 0;
   drafter_runs = true;
+  drafts_may_pay = false;
 }
 
 uint64_t StepSchedule::digest() const {

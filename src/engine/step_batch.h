@@ -59,6 +59,7 @@ struct StepSchedule {
   // Whether the drafter runs over the step's tokens at all, which it does for the first pass. Otherwise its entries of
   // these tokens become zeros: drafts of these sequences are worse later on.
   bool drafter_runs = true;
+  bool drafts_may_pay = false;  // if all were right
 
   explicit StepSchedule(const EngineSettings& settings);
   void clear();

@@ -37,4 +37,11 @@ double TokenCost::at(double tokens) const {
   return low + (powers_[static_cast<size_t>(i) + 1] - low) * (tokens / size - 1);
 }
 
+double step_time(const StepCost& cost, int32_t num_decodes, int32_t num_tokens, int32_t draft_passes) {
+  const double verify = cost.step.at(num_tokens);
+  if (draft_passes == 0) return verify;
+  return verify + cost.draft_layer.at(num_tokens) + (draft_passes - 1) * cost.draft_layer.at(num_decodes) +
+         draft_passes * cost.draft_head.at(num_decodes);
+}
+
 }  // namespace lantern

@@ -30,4 +30,9 @@ struct StepCost {
   TokenCost draft_head = TokenCost::linear(0, 0.002);  // and the draft behind each of so many
 };
 
+// Time of a step of `num_decodes` rows that verify `num_tokens` tokens together, and of making as many drafts again in
+// `draft_passes` passes: the first runs over all of the step's tokens, the others over one of each row. Without
+// passes the drafter does not run.
+double step_time(const StepCost& cost, int32_t num_decodes, int32_t num_tokens, int32_t draft_passes);
+
 }  // namespace lantern

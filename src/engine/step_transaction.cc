@@ -9,6 +9,8 @@ namespace lantern {
 
 namespace {
 
+bool adapts_drafts(const EngineSettings& settings) { return settings.adaptive_drafts && settings.max_drafts() > 0; }
+
 const char* failure_of(RowStatus status) {
   switch (status) {
     case RowStatus::kNotFinite: return "the model's logits for this request are not finite numbers";
@@ -92,7 +94,8 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
   row.slot = sequence.slot;
   blocks_before_.push_back(sequence.num_blocks());
   const int32_t first_written = sequence.write_lower() / state.settings.limits.block_size;
-  for (int32_t i = first_written; i < blocks_before_.back(); ++i) {
+  const bool may_share = first_written < sequence.sole_from;
+  for (int32_t i = first_written; may_share && i < blocks_before_.back(); ++i) {
     BlockLease& lease = sequence.blocks[static_cast<size_t>(i)];
     // Leases of this step on the sources of its copies do not count: copies run before anything is written.
     const auto copied = std::ranges::count(replaced_, lease.id(), [](const ReplacedBlock& r) { return r.lease.id(); });
@@ -105,6 +108,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
       batch_.table_entries.push_back({.slot = row.slot, .index = i, .block = lease.id()});
     }
   }
+  if (may_share) sequence.sole_from = first_written;
   while (sequence.num_blocks() < row.num_blocks) sequence.blocks.push_back(state.pool.allocate());
 
   if (!sequence.slot_ready) {
@@ -116,7 +120,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
         {.slot = row.slot, .index = i, .block = sequence.blocks[static_cast<size_t>(i)].id()});
   }
   batch_.query_start_loc.push_back(batch_.query_start_loc.back() + row.query_len);
-  batch_.logprobs |= row.samples && sequence.request->logprobs >= 0;
+  batch_.logprobs |= row.samples && sequence.rules.logprobs;
   if (row.samples && sequence.constrained()) constrain_row(sequence, row);
   if (row.prefilling) {
     const auto tokens = std::span<const int32_t>(sequence.tokens)
@@ -167,6 +171,10 @@ Status StepTransaction::submit(EngineState& state, Executor& executor) {
     }
   }
   ++state.next_step;
+  if (adapts_drafts(state.settings)) {
+    const auto sampling = std::ranges::count_if(schedule_.rows, [](const StepRow& row) { return row.samples; });
+    state.drafts.on_submit(static_cast<int32_t>(sampling), schedule_.draft_passes, schedule_.drafts_may_pay);
+  }
   state.stats.tokens_run += schedule_.num_tokens;
   state.stats.dummy_steps += schedule_.rows.empty() ? 1 : 0;
   stage_ = StepStage::kSubmitted;
@@ -176,7 +184,9 @@ Status StepTransaction::submit(EngineState& state, Executor& executor) {
 void StepTransaction::roll_back(EngineState& state) {
   CHECK(stage_ == StepStage::kReserved, "the step is not reserved");
   for (size_t r = schedule_.rows.size(); r-- > 0;) {
-    std::vector<BlockLease>& blocks = state.at(schedule_.rows[r].sequence).blocks;
+    Sequence& sequence = state.at(schedule_.rows[r].sequence);
+    sequence.sole_from = Sequence::kNoBlock;
+    std::vector<BlockLease>& blocks = sequence.blocks;
     while (blocks.size() > static_cast<size_t>(blocks_before_[r])) blocks.pop_back();
   }
   for (ReplacedBlock& replaced : replaced_) {
@@ -194,13 +204,33 @@ Status StepTransaction::complete(Executor& executor) {
   return {};
 }
 
-void StepTransaction::commit(EngineState& state) {
+void StepTransaction::commit(EngineState& state, double seconds) {
   CHECK(stage_ == StepStage::kCompleted, "the step is not complete");
   state.stats.steps_replayed += results_.replayed ? 1 : 0;
   replaced_.clear();
   scores_before_ = 0;
+  num_accepted_ = 0;
+  const int64_t tokens_before = state.stats.tokens_out;
   for (int32_t r = 0; r < static_cast<int32_t>(schedule_.rows.size()); ++r) commit_row(state, r);
+  if (seconds > 0 && adapts_drafts(state.settings))
+    tell_of_drafts(state, seconds, state.stats.tokens_out - tokens_before);
   stage_ = StepStage::kIdle;
+}
+
+// Of steps of decodes alone: what prompts take beside them is no matter of drafts.
+void StepTransaction::tell_of_drafts(EngineState& state, double seconds, int64_t tokens_out) const {
+  state.drafts.expect_times();
+  const BucketKey& bucket = batch_.shape.bucket;
+  const auto rows = static_cast<int32_t>(schedule_.rows.size());
+  if (bucket.kind != StepKind::kDecode || rows == 0) return;
+  state.drafts.on_commit({.num_decodes = bucket.requests,
+                          .num_tokens = bucket.tokens,
+                          .draft_passes = batch_.shape.draft_passes,
+                          .drafter_runs = batch_.shape.drafter_runs,
+                          .wanted = schedule_.num_tokens > rows || schedule_.drafter_runs,
+                          .rows = num_accepted_,
+                          .tokens_out = static_cast<int32_t>(tokens_out),
+                          .time = seconds});
 }
 
 void StepTransaction::commit_row(EngineState& state, int32_t r) {
@@ -246,17 +276,17 @@ void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
   if (!row.prefilling) {
     sequence.next_upper -= row.query_len - count;
     sequence.acceptance.record(row.num_drafts(), count - 1);
+    state.drafts.record_acceptance(row.num_drafts(), count - 1);
   }
+  ++num_accepted_;
 
   // What is new ends at the limit, or at a stop token, which is the last one kept.
-  const Request& request = *sequence.request;
   EndReason reason = EndReason::kNone;
   int32_t added = 0;
   for (const int32_t token : tokens) {
     sequence.tokens.push_back(token);
     ++added;
-    if (!request.ignore_stop_tokens && sequence.num_outputs() >= request.min_tokens &&
-        std::ranges::find(request.stop_token_ids, token) != request.stop_token_ids.end()) {
+    if (sequence.num_outputs() >= sequence.rules.min_tokens && sequence.stops_at(token)) {
       reason = EndReason::kStop;
     } else if (sequence.num_tokens() >= sequence.max_len) {
       reason = EndReason::kLength;
@@ -269,7 +299,7 @@ void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(added - verdict.kept));
     if (verdict.stop || verdict.kept < added) reason = EndReason::kStop;
     added = verdict.kept;
-    if (request.logprobs >= 0) state.sink->on_logprobs(sequence, results_.row_logprobs(r, added));
+    if (sequence.rules.logprobs) state.sink->on_logprobs(sequence, results_.row_logprobs(r, added));
   }
   state.stats.tokens_out += added;
   // The sample at place k tells of draft k; what comes behind the end of a text says nothing.

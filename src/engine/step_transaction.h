@@ -40,7 +40,8 @@ class StepTransaction {
   Status submit(EngineState& state, Executor& executor);  // kReserved -> kSubmitted, or kReserved on an error
   void roll_back(EngineState& state);                     // kReserved -> kIdle
   Status complete(Executor& executor);                    // kSubmitted -> kCompleted
-  void commit(EngineState& state);                        // kCompleted -> kIdle: tokens, ends, published blocks
+  // kCompleted -> kIdle: tokens, ends, published blocks. The step took `seconds`; 0: nobody knows.
+  void commit(EngineState& state, double seconds = 0);
   // The step failed as a whole: its sequences end with kFailed. kSubmitted -> kIdle.
   void fail(EngineState& state);
 
@@ -58,6 +59,7 @@ class StepTransaction {
   void commit_row(EngineState& state, int32_t r);
   void hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score);
   void accept_tokens(EngineState& state, int32_t r);
+  void tell_of_drafts(EngineState& state, double seconds, int64_t tokens_out) const;
 
   StepStage stage_ = StepStage::kIdle;
   StepSchedule schedule_;
@@ -66,6 +68,7 @@ class StepTransaction {
   std::vector<ReplacedBlock> replaced_;
   std::vector<int32_t> blocks_before_;  // by row: length of the sequence's table before the reservation
   int32_t scores_before_ = 0;           // in the results, of the rows that were committed
+  int32_t num_accepted_ = 0;            // rows whose tokens were taken
 };
 
 }  // namespace lantern
