@@ -176,11 +176,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
                    choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 
   // So far the first device holds the weights and nothing else; recorded launches of the others may read them too.
-  for (const MemoryLedger::Entry& entry : device.ledger().entries()) {
-    for (size_t rank = 1; rank < owned->devices.size(); ++rank) {
-      owned->devices[rank]->register_memory(MemoryClass::kWeights, entry.owner, entry.begin, entry.bytes);
-    }
-  }
+  for (size_t rank = 1; rank < owned->devices.size(); ++rank) register_weights_of(device, *owned->devices[rank]);
   const std::shared_ptr<const WeightStore> shared_weights = std::move(weights.weights);
   const HashKey hash_key = HashKey::random();
   std::vector<Engine::Parts> ranks(owned->devices.size());

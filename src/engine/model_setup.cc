@@ -33,4 +33,10 @@ Status keep_layers(ModelConfig& config, int32_t layers, MtpLayers mtp) {
   return {};
 }
 
+void register_weights_of(const Device& owner, Device& reader) {
+  for (const MemoryLedger::Entry& entry : owner.ledger().entries()) {
+    reader.register_memory(MemoryClass::kWeights, entry.owner, entry.begin, entry.bytes);
+  }
+}
+
 }  // namespace lantern

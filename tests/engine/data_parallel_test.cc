@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "engine/model_setup.h"
 #include "engine_run.h"
 #include "model/model.h"
 
@@ -36,18 +37,21 @@ struct RankedModel {
   std::vector<std::unique_ptr<Model>> models;
   std::unique_ptr<Engine> engine;
 
-  RankedModel(int32_t ranks, const EngineSettings& unchecked) {
+  RankedModel(int32_t ranks, const EngineSettings& unchecked, GraphMode graphs = GraphMode::kNone) {
     const EngineSettings settings = value_of(EngineSettings::checked(unchecked));
     devices.reserve(static_cast<size_t>(ranks));
     for (int32_t rank = 0; rank < ranks; ++rank) devices.push_back(make_host_device(1));
     const ModelConfig config = value_of(load_model_config(tiny_model()));
     const std::shared_ptr<const WeightStore> weights = value_of(load_weights(tiny_model(), config, *devices.front()));
+    for (size_t rank = 1; rank < devices.size(); ++rank) register_weights_of(*devices.front(), *devices[rank]);
     const ModelOptions options = model_options_for(settings, value_of(parse_kv_cache_dtype("bf16", config)));
     std::vector<Engine::Parts> parts(static_cast<size_t>(ranks));
     for (size_t rank = 0; rank < parts.size(); ++rank) {
       models.push_back(value_of(Model::create(*devices[rank], config, weights, options)));
       parts[rank].settings = settings;
-      parts[rank].executor = value_of(make_model_executor(*devices[rank], *models.back(), settings));
+      parts[rank].executor =
+          value_of(make_model_executor(*devices[rank], *models.back(), settings, {.graphs = graphs}));
+      devices[rank]->seal();
     }
     engine = value_of(Engine::create(std::move(parts)));
   }
@@ -90,12 +94,12 @@ void expect_equal(const std::vector<RunOutput>& outputs, const std::vector<RunOu
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(outputs[i] == expected[i]) << what << ", request " << i;
 }
 
-class DataParallel : public testing::TestWithParam<std::tuple<int32_t, int32_t>> {};
+class DataParallel : public testing::TestWithParam<std::tuple<int32_t, int32_t, GraphMode>> {};
 TEST_P(DataParallel, TextAsAlone) {
-  const auto [ranks, drafts] = GetParam();
+  const auto [ranks, drafts, graphs] = GetParam();
   const EngineSettings settings = rank_settings(drafts);
   const std::vector<Request> requests = mixed_requests(14, 20, 120);
-  const RankedModel model(ranks, settings);
+  const RankedModel model(ranks, settings, graphs);
   expect_equal(run_all(*model.engine, requests), outputs_alone(alone_options(settings), requests), "mixed");
   int64_t with_requests = 0;
   for (const EngineReport& report : model.engine->rank_reports()) with_requests += report.choices_submitted > 0 ? 1 : 0;
@@ -104,15 +108,22 @@ TEST_P(DataParallel, TextAsAlone) {
   EXPECT_EQ(report.drafts_checked[0] > 0, drafts > 0);
   // The texts are of different lengths, so ranks end at different steps.
   EXPECT_EQ(report.dummy_steps > 0, ranks > 1);
+  // A step that has a prompt on one rank runs eagerly on all; the others are replayed on all.
+  EXPECT_EQ(report.steps_replayed > (report.steps + report.dummy_steps) / 2, graphs != GraphMode::kNone);
 }
 INSTANTIATE_TEST_SUITE_P(RanksAndDrafts, DataParallel,
-                         testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 3)));
+                         testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 3),
+                                          testing::Values(GraphMode::kNone)));
+// Ranks of different loads replay the graph of the largest, by which the others' rows are padded.
+INSTANTIATE_TEST_SUITE_P(Graphs, DataParallel,
+                         testing::Combine(testing::Values(2, 4), testing::Values(0, 3),
+                                          testing::Values(GraphMode::kFull, GraphMode::kVerify)));
 
 // One rank serves, and the other runs dummies in whatever shape that takes: prompts, decodes, drafts. What its last own
 // batch left behind must not find its way into its caches, nor into what it serves next.
-TEST(DataParallel, AnIdleRankWritesNoCache) {
+void expect_no_writes_of_an_idle_rank(GraphMode graphs) {
   const EngineSettings settings = rank_settings(3);
-  const RankedModel model(2, settings);
+  const RankedModel model(2, settings, graphs);
   const std::vector<Request> requests = mixed_requests(8, 24, 150);
   const std::vector<RunOutput> alone = outputs_alone(alone_options(settings), requests);
   expect_equal(run_all(*model.engine, requests), alone, "both ranks");
@@ -128,9 +139,15 @@ TEST(DataParallel, AnIdleRankWritesNoCache) {
   const std::vector<EngineReport> after = model.engine->rank_reports();
   EXPECT_EQ(after[1].choices_submitted, served[1].choices_submitted);
   EXPECT_GT(after[1].dummy_steps, served[1].dummy_steps + 20);
+  // The dummy is replayed as the other rank's rows are.
+  EXPECT_EQ(after[1].steps_replayed - served[1].steps_replayed, after[0].steps_replayed - served[0].steps_replayed);
+  EXPECT_EQ(after[1].steps_replayed > served[1].steps_replayed + 20, graphs != GraphMode::kNone);
   EXPECT_TRUE(cache_bytes(*model.models[1]) == before);
   expect_equal(run_all(*model.engine, requests), alone, "both ranks again");
 }
+TEST(DataParallel, AnIdleRankWritesNoCache) { expect_no_writes_of_an_idle_rank(GraphMode::kNone); }
+TEST(DataParallel, AnIdleRankWritesNoCacheInReplays) { expect_no_writes_of_an_idle_rank(GraphMode::kFull); }
+TEST(DataParallel, AnIdleRankWritesNoCacheInVerifiedReplays) { expect_no_writes_of_an_idle_rank(GraphMode::kVerify); }
 
 // At the last positions of its context a rank has use for fewer drafts than the other, which goes on.
 TEST(DataParallel, TheEndOfTheContextOnOneRank) {
@@ -143,12 +160,15 @@ TEST(DataParallel, TheEndOfTheContextOnOneRank) {
   requests[1].prompt = random_prompt(9, 6);
   requests[1].max_tokens = 50;
   for (Request& request : requests) request.sampling.temperature = 0.0f;
-  const RankedModel model(2, settings);
-  const std::vector<RunOutput> outputs = run_all(*model.engine, requests);
-  expect_equal(outputs, outputs_alone(alone_options(settings), requests), "two ranks");
-  EXPECT_EQ(outputs[0].tokens.size(), 14u);
-  EXPECT_EQ(outputs[0].reason, EndReason::kLength);
-  for (const EngineReport& report : model.engine->rank_reports()) EXPECT_EQ(report.choices_submitted, 1);
+  const std::vector<RunOutput> alone = outputs_alone(alone_options(settings), requests);
+  for (const GraphMode graphs : {GraphMode::kNone, GraphMode::kFull, GraphMode::kVerify}) {
+    const RankedModel model(2, settings, graphs);
+    const std::vector<RunOutput> outputs = run_all(*model.engine, requests);
+    expect_equal(outputs, alone, "two ranks");
+    EXPECT_EQ(outputs[0].tokens.size(), 14u);
+    EXPECT_EQ(outputs[0].reason, EndReason::kLength);
+    for (const EngineReport& report : model.engine->rank_reports()) EXPECT_EQ(report.choices_submitted, 1);
+  }
 }
 
 }  // namespace
