@@ -12,7 +12,7 @@ constexpr double kMostRatio = 1e6;
 }  // namespace
 
 int32_t StepTimes::size_class(int32_t num_decodes) {
-  const int32_t bits = std::bit_width(static_cast<uint32_t>(std::max(num_decodes, 1) - 1));
+  const auto bits = static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(std::max(num_decodes, 1) - 1)));
   return std::min(bits, kSizes - 1);
 }
 
