@@ -26,7 +26,7 @@ constexpr int32_t kHardPrompt = 9;
 // Steps one after another, each as long as its shape says, give or take some noise.
 class TimedExecutor final : public Executor {
  public:
-  TimedExecutor(World world, double noise, uint64_t seed) : world_(std::move(world)), noise_(noise), random_(seed) {}
+  TimedExecutor(const World& world, double noise, uint64_t seed) : world_(world), noise_(noise), random_(seed) {}
 
   Status submit(const StepBatch& batch) override {
     const StepShape& shape = batch.shape;
