@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 
+#include "base/unix_time.h"
 #include "cli/batch_input.h"
 #include "cli/batch_results.h"
 #include "cli/command.h"
@@ -147,7 +148,8 @@ class BatchRun {
 
   Status finish(Job& job) {
     if (!jobs_.contains(&job)) return {};  // given up
-    std::variant<std::string, OpenAiError> body = job.collector.body(random_name(), now_seconds(), model_.api.names[0]);
+    std::variant<std::string, OpenAiError> body =
+        job.collector.body(random_name(), unix_seconds(), model_.api.names[0]);
     if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) {
       // Not the request's fault: it will run again.
       if (const std::optional<Error> lost = model_.loaded.engine->lost()) return *lost;
@@ -166,11 +168,6 @@ class BatchRun {
   Status add_error(const BatchLine& line, const OpenAiError& error) {
     ++totals_.errors;
     return results_.add(result_line(line, response_of(error.status, openai_error_body(error)), nullptr));
-  }
-
-  static int64_t now_seconds() {
-    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
   }
 
   ServedModel& model_;

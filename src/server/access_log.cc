@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "base/unix_time.h"
 
 namespace lantern {
 namespace {
@@ -51,10 +52,7 @@ std::string AccessLog::line(const AccessRecord& record, Format format, int64_t n
 
 void AccessLog::write(const AccessRecord& record) {
   if (format_ == Format::kNone) return;
-  const int64_t now =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
-  const std::string text = line(record, format_, now);
+  const std::string text = line(record, format_, unix_milliseconds());
   const std::lock_guard lock(mutex_);
   // A full disk or a closed pipe is no reason to serve nobody.
   [[maybe_unused]] const ssize_t ignored = ::write(descriptor_, text.data(), text.size());

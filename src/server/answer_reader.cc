@@ -31,18 +31,7 @@ OutputDelta AnswerReader::push(const Output& output) {
     reasoning_tokens_ += end == output.tokens.end() ? end - output.tokens.begin() : end - output.tokens.begin() + 1;
   }
   if (!output.ended()) return delta;
-  OutputDelta rest = parser_->finish();
-  delta.reasoning += rest.reasoning;
-  delta.content += rest.content;
-  // The last call may have got arguments by both.
-  for (ToolCallDelta& call : rest.tool_calls) {
-    const auto same = std::ranges::find(delta.tool_calls, call.index, &ToolCallDelta::index);
-    if (same == delta.tool_calls.end()) {
-      delta.tool_calls.push_back(std::move(call));
-    } else {
-      same->arguments += call.arguments;
-    }
-  }
+  delta.add(parser_->finish());
   return delta;
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxDepth = 64;
-
 std::string_view stop_reason_of(std::string_view finish_reason, bool by_string) {
   if (finish_reason == "tool_calls") return "tool_use";
   if (finish_reason == "length") return "max_tokens";
@@ -204,23 +202,18 @@ class Translator {
   std::optional<OpenAiError> fault_ = {};
 };
 
-std::string event_of(std::string_view type, const json::object& data) {
-  return fmt::format("event: {}\ndata: {}\n\n", type, json::serialize(data));
+// `data`: JSON on one line.
+std::string event_of(std::string_view type, std::string_view data) {
+  return fmt::format("event: {}\ndata: {}\n\n", type, data);
 }
+std::string event_of(std::string_view type, const json::object& data) { return event_of(type, json::serialize(data)); }
 
 }  // namespace
 
 std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body) {
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
-  json::error_code failure;
-  const json::value document = json::parse(body, failure, {}, options);
-  if (failure || !document.is_object()) {
-    return OpenAiError{.message = failure ? fmt::format("the body is not JSON: {}", failure.message())
-                                          : fmt::format("the body must be a JSON object, not {}", kind_of(document)),
-                       .code = "invalid_json"};
-  }
-  return Translator(document.get_object()).run();
+  const std::variant<json::object, OpenAiError> document = parse_body(body);
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&document)) return *error;
+  return Translator(std::get<json::object>(document)).run();
 }
 
 std::string messages_of_chat(std::string_view chat_body) {
@@ -306,15 +299,15 @@ void MessagesStreamer::close(std::vector<std::string>& events) {
 void MessagesStreamer::open(Block block, std::string_view start, std::vector<std::string>& events) {
   close(events);
   block_ = block;
-  events.push_back(fmt::format(
-      "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{},\"content_block\":{}}}\n\n",
-      blocks_++, start));
+  events.push_back(
+      event_of("content_block_start",
+               fmt::format(R"({{"type":"content_block_start","index":{},"content_block":{}}})", blocks_++, start)));
 }
 
 void MessagesStreamer::add_delta(std::string_view delta, std::vector<std::string>& events) {
-  events.push_back(fmt::format(
-      "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{},\"delta\":{}}}\n\n",
-      blocks_ - 1, delta));
+  events.push_back(
+      event_of("content_block_delta",
+               fmt::format(R"({{"type":"content_block_delta","index":{},"delta":{}}})", blocks_ - 1, delta)));
 }
 
 void MessagesStreamer::add(size_t /*prompt*/, Output&& output, std::vector<std::string>& events) {
@@ -374,7 +367,7 @@ void MessagesStreamer::add_error(const OpenAiError& error, std::vector<std::stri
   if (complete_) return;
   complete_ = true;
   outcome_ = "error";
-  events.push_back(fmt::format("event: error\ndata: {}\n\n", anthropic_error_body(error)));
+  events.push_back(event_of("error", anthropic_error_body(error)));
 }
 
 }  // namespace lantern

@@ -7,6 +7,7 @@
 #include <random>
 #include <span>
 
+#include "base/unix_time.h"
 #include "server/anthropic.h"
 #include "server/api_call.h"
 #include "server/generation.h"
@@ -16,10 +17,6 @@ namespace {
 
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kMostIdBytes = 128;
-
-int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 bool is_json(std::string_view content_type) {
   const std::string_view media = content_type.substr(0, content_type.find(';'));
@@ -86,7 +83,7 @@ ApiServer::ApiServer(ApiSettings settings)
       log_(settings_.access_log, settings_.log_descriptor),
       admission_(std::make_shared<AdmissionControl>(settings_.admission)),
       next_seed_(uint64_t{std::random_device{}()} << 32),
-      created_(seconds_since_1970()),
+      created_(unix_seconds()),
       work_(std::max(settings_.workers, 1)) {}
 
 ApiServer::~ApiServer() {

@@ -15,23 +15,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxDepth = 64;
-
-// The body as an object, or what is wrong with it.
-std::variant<json::object, OpenAiError> read_object(std::string_view body) {
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
-  json::error_code failure;
-  json::value document = json::parse(body, failure, {}, options);
-  if (failure)
-    return OpenAiError{.message = fmt::format("the body is not JSON: {}", failure.message()), .code = "invalid_json"};
-  if (!document.is_object()) {
-    return OpenAiError{.message = fmt::format("the body must be a JSON object, not {}", kind_of(document)),
-                       .code = "invalid_json"};
-  }
-  return std::move(document.get_object());
-}
-
 // A prompt may be longer than the context: how long it is, is the question.
 OpenAiModel without_length_limit(OpenAiModel model) {
   model.max_model_len = std::numeric_limits<int32_t>::max();
@@ -67,7 +50,7 @@ std::variant<std::vector<int32_t>, OpenAiError> tokens_of(const json::object& bo
 }  // namespace
 
 void ApiServer::post_tokenize(const CallPtr& call) {
-  std::variant<json::object, OpenAiError> body = read_object(call->request().body);
+  std::variant<json::object, OpenAiError> body = parse_body(call->request().body);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) return void(call->reply_error(*error));
   const json::object& object = std::get<json::object>(body);
   bool with_texts = false;
@@ -109,7 +92,7 @@ void ApiServer::post_count_tokens(const CallPtr& call) {
 }
 
 void ApiServer::post_detokenize(const CallPtr& call) {
-  std::variant<json::object, OpenAiError> body = read_object(call->request().body);
+  std::variant<json::object, OpenAiError> body = parse_body(call->request().body);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) return void(call->reply_error(*error));
   JsonFields fields(std::get<json::object>(body));
   std::vector<int32_t> ids;

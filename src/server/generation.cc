@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/unix_time.h"
 #include "server/openai_parts.h"
 
 namespace lantern {
@@ -15,10 +16,6 @@ int32_t choices_of(const OpenAiRequest& request) {
   return sum;
 }
 
-int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionControl::Ticket> ticket,
@@ -27,7 +24,7 @@ Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionC
       call_(std::move(call)),
       shape_(shape),
       streams_(request.streams),
-      created_(seconds_since_1970()),
+      created_(unix_seconds()),
       choices_(choices_of(request)),
       max_tokens_(request.prompts.front().request.max_tokens),
       ticket_(std::move(ticket)),
@@ -110,7 +107,7 @@ void Generation::end(const std::string& why) {
   fail_locked({.status = 503, .message = why, .type = "unavailable_error", .code = "shutting_down"});
 }
 
-void Generation::note_tokens(const Output& output) {
+void Generation::note_tokens(size_t choice, const Output& output) {
   if (output.tokens.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   if (first_token_seconds_ < 0) {
@@ -118,21 +115,18 @@ void Generation::note_tokens(const Output& output) {
     server_.metrics_.first_token(first_token_seconds_);
     ticket_->started(now);
   }
+  std::chrono::steady_clock::time_point& last = last_tokens_[choice];
+  if (last != std::chrono::steady_clock::time_point{}) {
+    server_.metrics_.inter_token(std::chrono::duration<double>(now - last).count(),
+                                 static_cast<int64_t>(output.tokens.size()));
+  }
+  last = now;
 }
 
 void Generation::on_output(size_t prompt, Output&& output) {
   const std::lock_guard lock(mutex_);
   if (over_) return;
-  note_tokens(output);
-  const auto choice = static_cast<size_t>(first_choice_[prompt] + output.choice);
-  if (!output.tokens.empty()) {
-    const auto now = std::chrono::steady_clock::now();
-    if (last_tokens_[choice] != std::chrono::steady_clock::time_point{}) {
-      server_.metrics_.inter_token(std::chrono::duration<double>(now - last_tokens_[choice]).count(),
-                                   static_cast<int64_t>(output.tokens.size()));
-    }
-    last_tokens_[choice] = now;
-  }
+  note_tokens(static_cast<size_t>(first_choice_[prompt] + output.choice), output);
   if (streams_) {
     std::vector<std::string> events;
     streamer_->add(prompt, std::move(output), events);

@@ -31,7 +31,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   void on_output(size_t prompt, Output&& output);
-  void note_tokens(const Output& output);
+  void note_tokens(size_t choice, const Output& output);
   // The caller holds mutex_.
   void fail_locked(const OpenAiError& error);
   void finish_locked(std::string_view outcome);

@@ -7,6 +7,31 @@
 namespace lantern {
 namespace json = boost::json;
 
+namespace {
+
+constexpr size_t kMaxDepth = 64;
+
+}  // namespace
+
+std::variant<json::object, OpenAiError> parse_body(std::string_view body) {
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  json::error_code failure;
+  json::value document = json::parse(body, failure, {}, options);
+  if (failure)
+    return OpenAiError{.message = fmt::format("the body is not JSON: {}", failure.message()), .code = "invalid_json"};
+  if (!document.is_object()) {
+    return OpenAiError{.message = fmt::format("the body must be a JSON object, not {}", kind_of(document)),
+                       .code = "invalid_json"};
+  }
+  return std::move(document.get_object());
+}
+
+const json::value* member_of(const json::value* value, std::string_view name) {
+  const json::object* object = value != nullptr ? value->if_object() : nullptr;
+  return object != nullptr ? object->if_contains(name) : nullptr;
+}
+
 std::string_view kind_of(const json::value& value) {
   switch (value.kind()) {
     case json::kind::null: return "null";

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "server/openai_request.h"
@@ -43,6 +44,10 @@ class JsonFields {
   std::optional<OpenAiError> error_;
 };
 
+// A request's body, which must be one JSON object, or what is wrong with it.
+std::variant<boost::json::object, OpenAiError> parse_body(std::string_view body);
+// The member of a value that is an object and has it; else null. Null has no members.
+const boost::json::value* member_of(const boost::json::value* value, std::string_view name);
 // "a number", "an object", ...
 std::string_view kind_of(const boost::json::value& value);
 

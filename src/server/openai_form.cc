@@ -26,16 +26,14 @@ std::optional<OutputForm> read_response_format(JsonFields& fields) {
   constexpr std::string_view kParam = "response_format";
   const json::value* format = fields.find(kParam);
   if (format == nullptr) return std::nullopt;
-  const json::object* object = format->if_object();
-  const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
+  const json::value* type = member_of(format, "type");
   if (type == nullptr || (*type != "text" && *type != "json_object" && *type != "json_schema")) {
     fields.fail(kParam, "response_format must have the type \"text\", \"json_object\" or \"json_schema\"");
     return std::nullopt;
   }
   if (*type == "text") return std::nullopt;
   if (*type == "json_object") return OutputForm{.kind = Kind::kJsonObject};
-  const json::value* body = object->if_contains("json_schema");
-  const json::value* schema = body != nullptr && body->is_object() ? body->get_object().if_contains("schema") : nullptr;
+  const json::value* schema = member_of(member_of(format, "json_schema"), "schema");
   if (schema == nullptr) {
     fields.fail(kParam, "response_format of type \"json_schema\" needs {\"json_schema\": {\"schema\": {...}}}");
     return std::nullopt;

@@ -15,6 +15,21 @@
 
 namespace lantern {
 
+// Of prompts with prompt_tokens, cached_tokens and choices with a `reader` each.
+template <class Prompt>
+OpenAiUsage usage_of(const std::vector<Prompt>& prompts, bool hides_output) {
+  OpenAiUsage sum;
+  for (const Prompt& prompt : prompts) {
+    sum.prompt_tokens += prompt.prompt_tokens;
+    sum.cached_tokens += prompt.cached_tokens;
+    if (hides_output) continue;
+    for (const auto& choice : prompt.choices) {
+      sum.completion_tokens += choice.reader.tokens();
+      sum.reasoning_tokens += choice.reader.reasoning_tokens();
+    }
+  }
+  return sum;
+}
 // {"prompt_tokens": ..., "prompt_tokens_details": {"cached_tokens": ...}, ...}
 boost::json::object usage_json(const OpenAiUsage& usage);
 // "stop", "length"; "tool_calls" where the answer has such and ended by itself.

@@ -24,7 +24,6 @@ constexpr size_t kMostSaltBytes = 128;
 constexpr size_t kMostRequestIdBytes = 128;
 constexpr size_t kMostTools = 256;
 constexpr int32_t kDefaultMaxTokens = 16;  // of a completion; a chat takes what the context has room for
-constexpr size_t kMaxDepth = 64;
 
 struct Unsupported {
   std::string_view name;
@@ -314,18 +313,17 @@ class Reader {
     }
     std::vector<std::string_view> names;
     for (size_t i = 0; list != nullptr && i < list->get_array().size(); ++i) {
-      const json::object* tool = list->get_array()[i].if_object();
-      const json::value* type = tool != nullptr ? tool->if_contains("type") : nullptr;
-      const json::value* function = tool != nullptr ? tool->if_contains("function") : nullptr;
-      const json::value* name =
-          function != nullptr && function->is_object() ? function->get_object().if_contains("name") : nullptr;
+      const json::value& tool = list->get_array()[i];
+      const json::value* type = member_of(&tool, "type");
+      const json::value* function = member_of(&tool, "function");
+      const json::value* name = member_of(function, "name");
       if (type == nullptr || *type != "function" || name == nullptr || !name->is_string() ||
           name->get_string().empty()) {
         return fields_.fail("tools", fmt::format("tools[{}] must be {{\"type\": \"function\", \"function\": "
                                                  "{{\"name\": ..., \"parameters\": ...}}}}",
                                                  i));
       }
-      const json::value* parameters = function->get_object().if_contains("parameters");
+      const json::value* parameters = member_of(function, "parameters");
       if (parameters != nullptr && !parameters->is_object() && !parameters->is_null()) {
         return fields_.fail("tools",
                             fmt::format("the parameters of tools[{}] must be a JSON schema, which is an object, "
@@ -333,7 +331,7 @@ class Reader {
                                         i, kind_of(*parameters)));
       }
       names.emplace_back(name->get_string());
-      options.tools.push_back(json::serialize(*tool));
+      options.tools.push_back(json::serialize(tool));
     }
     read_tool_choice(options, names);
   }
@@ -342,10 +340,7 @@ class Reader {
     const json::value* choice = fields_.find("tool_choice");
     if (choice == nullptr || *choice == "auto") return;
     if (*choice == "none") return options.tools.clear();
-    const json::object* object = choice->if_object();
-    const json::value* function = object != nullptr ? object->if_contains("function") : nullptr;
-    const json::value* name =
-        function != nullptr && function->is_object() ? function->get_object().if_contains("name") : nullptr;
+    const json::value* name = member_of(member_of(choice, "function"), "name");
     if (*choice != "required" && (name == nullptr || !name->is_string())) {
       return fields_.fail("tool_choice",
                           "tool_choice must be \"none\", \"auto\", \"required\" or "
@@ -559,16 +554,9 @@ OpenAiError openai_error_of(const Error& error) {
 
 std::variant<OpenAiRequest, OpenAiError> read_openai_request(OpenAiEndpoint endpoint, std::string_view body,
                                                              const OpenAiModel& model, uint64_t next_seed) {
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
-  json::error_code failure;
-  const json::value document = json::parse(body, failure, {}, options);
-  if (failure || !document.is_object()) {
-    return OpenAiError{.message = failure ? fmt::format("the body is not JSON: {}", failure.message())
-                                          : fmt::format("the body must be a JSON object, not {}", kind_of(document)),
-                       .code = "invalid_json"};
-  }
-  return Reader(endpoint, document.get_object(), model, next_seed).read();
+  const std::variant<json::object, OpenAiError> document = parse_body(body);
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&document)) return *error;
+  return Reader(endpoint, std::get<json::object>(document), model, next_seed).read();
 }
 
 }  // namespace lantern

@@ -78,19 +78,7 @@ void OpenAiCollector::add(size_t prompt, const Output& output) {
   if (output.choice == 0) to.cached_tokens = output.cached_tokens;
 }
 
-OpenAiUsage OpenAiCollector::usage() const {
-  OpenAiUsage sum;
-  for (const Prompt& prompt : prompts_) {
-    sum.prompt_tokens += prompt.prompt_tokens;
-    sum.cached_tokens += prompt.cached_tokens;
-    if (hides_output_) continue;
-    for (const OpenAiChoice& choice : prompt.choices) {
-      sum.completion_tokens += choice.reader.tokens();
-      sum.reasoning_tokens += choice.reader.reasoning_tokens();
-    }
-  }
-  return sum;
-}
+OpenAiUsage OpenAiCollector::usage() const { return usage_of(prompts_, hides_output_); }
 
 std::string_view OpenAiCollector::outcome() const {
   std::string_view worst = "stop";

@@ -97,19 +97,7 @@ OpenAiStreamer::OpenAiStreamer(const OpenAiRequest& request, const Tokenizer& to
 
 OpenAiStreamer::~OpenAiStreamer() = default;
 
-OpenAiUsage OpenAiStreamer::usage() const {
-  OpenAiUsage sum;
-  for (const Prompt& prompt : prompts_) {
-    sum.prompt_tokens += prompt.prompt_tokens;
-    sum.cached_tokens += prompt.cached_tokens;
-    if (hides_output_) continue;
-    for (const Choice& choice : prompt.choices) {
-      sum.completion_tokens += choice.reader.tokens();
-      sum.reasoning_tokens += choice.reader.reasoning_tokens();
-    }
-  }
-  return sum;
-}
+OpenAiUsage OpenAiStreamer::usage() const { return usage_of(prompts_, hides_output_); }
 
 void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::string>& events) {
   if (complete_) return;
@@ -127,16 +115,8 @@ void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::
     if (output.end_reason == EndReason::kLength) outcome_ = "length";
   }
   OutputDelta delta = choice.reader.push(output);
-  choice.delta.content += delta.content;
-  if (include_reasoning_) choice.delta.reasoning += delta.reasoning;
-  for (ToolCallDelta& call : delta.tool_calls) {
-    std::vector<ToolCallDelta>& calls = choice.delta.tool_calls;
-    if (!calls.empty() && calls.back().index == call.index) {
-      calls.back().arguments += call.arguments;
-    } else {
-      calls.push_back(std::move(call));
-    }
-  }
+  if (!include_reasoning_) delta.reasoning.clear();
+  choice.delta.add(std::move(delta));
   Output& waiting = choice.waiting;
   waiting.tokens.insert(waiting.tokens.end(), output.tokens.begin(), output.tokens.end());
   waiting.logprobs.width = output.logprobs.width;

@@ -459,6 +459,19 @@ class OutputParser::Machine {
   bool junk_ = false;           // between parameters: text that belongs to none has come
 };
 
+void OutputDelta::add(OutputDelta&& next) {
+  reasoning += next.reasoning;
+  content += next.content;
+  for (ToolCallDelta& call : next.tool_calls) {
+    // Calls come in order: only the last can go on.
+    if (!tool_calls.empty() && tool_calls.back().index == call.index) {
+      tool_calls.back().arguments += call.arguments;
+    } else {
+      tool_calls.push_back(std::move(call));
+    }
+  }
+}
+
 void ParsedOutput::add(const OutputDelta& delta) {
   reasoning += delta.reasoning;
   content += delta.content;

@@ -34,6 +34,8 @@ struct OutputDelta {
   std::vector<ToolCallDelta> tool_calls;  // at most one for each call
 
   bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
+  // What came next of the same output.
+  void add(OutputDelta&& next);
 };
 
 // Deltas put together.
