@@ -5,8 +5,8 @@ build_packages=(
   libfmt-dev libspdlog-dev libboost1.81-dev libboost-json1.81-dev libcli11-dev
   libhwy-dev libpcre2-dev libxxhash-dev libedit-dev libgtest-dev python3-pip
 )
-# oneDNN is what bench/ compares with; nothing else links it.
-test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev librapidcheck-dev libutf8proc-dev)
+# oneDNN is what bench/ compares with; nothing else links it. Its CMake files need OpenCL's, which it only recommends.
+test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev ocl-icd-opencl-dev librapidcheck-dev libutf8proc-dev)
 
 say() { printf 'lantern: %s\n' "$*" >&2; }
 die() {
