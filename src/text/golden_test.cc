@@ -21,20 +21,20 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// FNV-1a over the ids as little-endian int32.
-uint32_t hash_ids(const std::vector<TokenId>& ids) {
+// FNV-1a over the ids as little-endian int32, its halves folded together.
+uint16_t hash_ids(const std::vector<TokenId>& ids) {
   uint32_t hash = 0x811C9DC5;
   for (const TokenId id : ids) {
     for (int shift = 0; shift < 32; shift += 8)
       hash = (hash ^ (static_cast<uint32_t>(id) >> shift & 0xFF)) * 0x01000193;
   }
-  return hash;
+  return static_cast<uint16_t>(hash >> 16 ^ hash);
 }
 
-std::vector<uint32_t> read_hashes(const std::string& name) {
+std::vector<uint16_t> read_hashes(const std::string& name) {
   const std::string bytes = read_all(kFolder + "golden/" + name + ".hash");
-  std::vector<uint32_t> hashes(bytes.size() / 4);
-  std::memcpy(hashes.data(), bytes.data(), hashes.size() * 4);
+  std::vector<uint16_t> hashes(bytes.size() / sizeof(uint16_t));
+  std::memcpy(hashes.data(), bytes.data(), hashes.size() * sizeof(uint16_t));
   EXPECT_EQ(hashes.size(), kNumCorpusStrings) << name;
   hashes.resize(kNumCorpusStrings);
   return hashes;
