@@ -6,6 +6,7 @@
 #include "attention/cache_write.h"
 #include "attention/cuda_attention.h"
 #include "attention/host_math.h"
+#include "attention/index_scratch.h"
 #include "attention/indexer.h"
 #include "attention/scratch_layout.h"
 #include "attention/top_k.h"
@@ -256,7 +257,7 @@ void keep_selection_kernel(const KeepSelectionParams& p, HostContext&) {
 int64_t index_scratch_bytes(int32_t max_context, int32_t heads, int32_t dim, int32_t threads) {
   int64_t bytes = 0;
   index_scratch(nullptr, row_stride_for(max_context), heads, dim, threads, &bytes);
-  return bytes;
+  return std::max(bytes, cuda_index_scratch_bytes(max_context, heads, dim));
 }
 
 void index_select(Stream& stream, const IndexSelectParams& params) {

@@ -1,9 +1,12 @@
-// A block for each head of each token. Its warps take every eighth key each, with a running maximum and sum, and are
-// joined in order at the end. The expanded form is computed like the absorbed one, to which it is equal but for
-// rounding: the query goes into the latent space and the result out of it within the block.
+// For every cache, in float: a block for each head of each token. Its warps take every eighth key each, with a running
+// maximum and sum, and are joined in order at the end. The expanded form is computed like the absorbed one, to which it
+// is equal but for rounding: the query goes into the latent space and the result out of it within the block. Caches
+// that the tensor cores' kernels take go there, prefills some tokens at a time.
 #include "attention/cuda_launches.h"
+#include "attention/kv_weights.cuh"
+#include "attention/mla_decode_tile.cuh"
+#include "attention/mla_splits.h"
 #include "device/cuda/block_reduce.cuh"
-#include "device/cuda/convert.cuh"
 #include "device/cuda/launch.cuh"
 
 namespace lantern::cuda {
@@ -14,15 +17,6 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int32_t kMaxRank = 1024;
 constexpr int32_t kMaxRope = 128;
 constexpr int kRopePerLane = kMaxRope / kWarp;
-constexpr int64_t kTokenTile = 8;
-
-// Element (row, col) of kv_b_proj.
-__device__ float weight_at(const KvUpProjection& w, int64_t row, int32_t col) {
-  const float value = element(w.data.get() + row * w.row_bytes, w.dtype, col);
-  if (w.block_rows == 0) return value * w.global_scale;
-  const int64_t scale = row / w.block_rows * w.scale_row_stride + col / w.block_cols;
-  return value * (scale_element(w.scales.get(), w.scale_dtype, scale) * w.global_scale);
-}
 
 // Value i of a row's latent part.
 __device__ float latent_at(const LatentCacheView& cache, const std::byte* row, int32_t i) {
@@ -157,86 +151,79 @@ __global__ void mla_prefill_kernel(MlaPrefillParams p) {
   if (p.lse && threadIdx.x == 0) p.lse[t * p.heads + h] = lse;
 }
 
-// A thread for each latent column of a head; a tile of tokens shares the weights.
-__global__ void absorb_query_kernel(AbsorbQueryParams p) {
-  const auto c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
-  if (c >= p.kv_b.kv_lora_rank) return;
-  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
-  if (tokens <= 0) return;
-  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim);
-  const float* q = p.q.get() + first * p.q_token_stride + h * p.q_head_stride;
-  float sums[kTokenTile] = {};
-  for (int32_t i = 0; i < p.kv_b.nope_dim; ++i) {
-    const float weight = weight_at(p.kv_b, row + i, c);
-#pragma unroll
-    for (int r = 0; r < kTokenTile; ++r) {
-      if (r < tokens) sums[r] = __fmaf_rn(q[r * p.q_token_stride + i], weight, sums[r]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kTokenTile; ++r) {
-    if (r < tokens) p.q_latent[((first + r) * p.kv_b.heads + h) * p.kv_b.kv_lora_rank + c] = sums[r];
-  }
-}
-
-// A warp for each output of a head; a tile of tokens shares the weights.
-__global__ void project_value_kernel(ProjectValueParams p) {
-  const auto v = static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / kWarp);
-  const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
-  if (v >= p.kv_b.v_dim) return;
-  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
-  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
-  if (tokens <= 0) return;
-  const int32_t rank = p.kv_b.kv_lora_rank;
-  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim + v;
-  float sums[kTokenTile] = {};
-  for (int32_t c = lane; c < rank; c += kWarp) {
-    const float weight = weight_at(p.kv_b, row, c);
-#pragma unroll
-    for (int r = 0; r < kTokenTile; ++r) {
-      if (r < tokens) sums[r] = __fmaf_rn(weight, p.out_latent[((first + r) * p.kv_b.heads + h) * rank + c], sums[r]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kTokenTile; ++r) {
-    if (r >= tokens) continue;
-    const float sum = warp_sum(sums[r]);
-    if (lane == 0) p.out[((first + r) * p.kv_b.heads + h) * p.kv_b.v_dim + v] = sum;
-  }
-}
-
 void check_widths(const LatentCacheView& cache) {
   CHECK(cache.kv_lora_rank <= kMaxRank && cache.rope_dim <= kMaxRope,
         "latents of {} values and {} rotated ones; at most {} and {} are supported on CUDA", cache.kv_lora_rank,
         cache.rope_dim, kMaxRank, kMaxRope);
 }
 
+// The expanded form by way of the absorbed one's kernels.
+void prefill_tiles(void* stream, const MlaPrefillParams& p) {
+  const int64_t rank = p.cache.kv_lora_rank, row = p.heads * rank;
+  const int64_t needed = cuda_mla_prefill_scratch_bytes(p.step.tokens, p.heads, rank);
+  CHECK(p.scratch_bytes >= needed, "mla_prefill of {} tokens has {} bytes of scratch and needs {}", p.step.tokens,
+        p.scratch_bytes, needed);
+  auto* const q_latent = reinterpret_cast<float*>(p.scratch.get());
+  const auto pass = static_cast<int32_t>(std::min<int64_t>(p.step.tokens, kMlaTokensPerPass));
+  float* const out_latent = q_latent + pass * row;
+  const int64_t used = 2 * pass * row * 4;
+  for (int32_t first = 0; first < p.step.tokens; first += pass) {
+    const int32_t tokens = std::min(pass, p.step.tokens - first);
+    const auto q = borrow_fixed(p.q.get() + first * p.q_token_stride, tokens * p.q_token_stride);
+    const auto rope = borrow_fixed(q.data() + p.kv_b.nope_dim, tokens * p.q_token_stride - p.kv_b.nope_dim);
+    const RowCount real = p.step.real_tokens.from(first);
+    absorb_query(stream, {.q = q,
+                          .q_token_stride = p.q_token_stride,
+                          .q_head_stride = p.q_head_stride,
+                          .kv_b = p.kv_b,
+                          .q_latent = borrow_fixed(q_latent, tokens * row),
+                          .tokens = tokens,
+                          .real_tokens = real});
+    MlaDecodeParams decode;
+    decode.step = p.step.slice(first, first + tokens);
+    decode.q_latent = borrow_fixed<const float>(q_latent, tokens * row);
+    decode.q_rope = rope;
+    decode.q_rope_token_stride = p.q_token_stride;
+    decode.q_rope_head_stride = p.q_head_stride;
+    decode.cache = p.cache;
+    if (p.selection.counts) {
+      const int64_t at = int64_t{first} * p.selection.top_k, count = int64_t{tokens} * p.selection.top_k;
+      decode.selection = {.positions = borrow_fixed(p.selection.positions.get() + at, count),
+                          .slots = borrow_fixed(p.selection.slots.get() + at, count),
+                          .counts = borrow_fixed(p.selection.counts.get() + first, tokens),
+                          .top_k = p.selection.top_k};
+    }
+    decode.heads = p.heads;
+    decode.scale = p.scale;
+    decode.out = borrow_fixed(out_latent, tokens * row);
+    if (p.lse) decode.lse = borrow_fixed(p.lse.get() + int64_t{first} * p.heads, int64_t{tokens} * p.heads);
+    decode.scratch = borrow_fixed(p.scratch.get() + used, p.scratch_bytes - used);
+    decode.scratch_bytes = p.scratch_bytes - used;
+    mla_decode_tiles(stream, decode);
+    const int64_t out = int64_t{p.heads} * p.kv_b.v_dim;
+    project_value(stream, {.out_latent = borrow_fixed<const float>(out_latent, tokens * row),
+                           .kv_b = p.kv_b,
+                           .out = borrow_fixed(p.out.get() + first * out, tokens * out),
+                           .tokens = tokens,
+                           .real_tokens = real});
+  }
+}
+
 }  // namespace
 
 void mla_decode(void* stream, const MlaDecodeParams& p) {
+  if (mla_tiles_take(p.cache)) return mla_decode_tiles(stream, p);
   check_widths(p.cache);
   launch_kernel(stream, "mla_decode",
                 p.cache.kv_lora_rank <= 512 ? &mla_decode_kernel<512 / kWarp> : &mla_decode_kernel<kMaxRank / kWarp>,
                 dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
 }
 void mla_prefill(void* stream, const MlaPrefillParams& p) {
+  if (mla_tiles_take(p.cache)) return prefill_tiles(stream, p);
   check_widths(p.cache);
   launch_kernel(stream, "mla_prefill",
                 p.cache.kv_lora_rank <= 512 ? &mla_prefill_kernel<512 / kWarp> : &mla_prefill_kernel<kMaxRank / kWarp>,
                 dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
-}
-void absorb_query(void* stream, const AbsorbQueryParams& p) {
-  launch_kernel(stream, "absorb_query", &absorb_query_kernel,
-                dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
-                     blocks_for(p.tokens, kTokenTile)),
-                kThreads, 0, p);
-}
-void project_value(void* stream, const ProjectValueParams& p) {
-  launch_kernel(
-      stream, "project_value", &project_value_kernel,
-      dim3(blocks_for(p.kv_b.v_dim, kWarps), static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokenTile)),
-      kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

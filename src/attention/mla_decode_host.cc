@@ -7,6 +7,7 @@
 #include "attention/cuda_attention.h"
 #include "attention/host_math.h"
 #include "attention/mla.h"
+#include "attention/mla_splits.h"
 #include "attention/scratch_layout.h"
 #include "base/check.h"
 
@@ -270,7 +271,7 @@ int64_t mla_decode_scratch_bytes(int32_t max_tokens, int32_t heads, int32_t kv_l
                                  int32_t threads) {
   int64_t bytes = 0;
   decode_scratch(nullptr, max_tokens, heads, kv_lora_rank, rope_dim, threads, &bytes);
-  return bytes;
+  return std::max(bytes, cuda_mla_decode_scratch_bytes(max_tokens, heads, kv_lora_rank));
 }
 
 void mla_decode(Stream& stream, const MlaDecodeParams& params) {

@@ -10,6 +10,7 @@
 #include "attention/host_math.h"
 #include "attention/kv_up_projection.h"
 #include "attention/mla.h"
+#include "attention/mla_splits.h"
 #include "attention/prefill_tile.h"
 #include "attention/scratch_layout.h"
 #include "base/check.h"
@@ -268,7 +269,7 @@ int32_t mla_prefill_key_tile() { return kExpandTile; }
 int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shape, int32_t rope_dim, int32_t threads) {
   int64_t bytes = 0;
   prefill_scratch(nullptr, max_tokens, shape, rope_dim, threads, &bytes);
-  return bytes;
+  return std::max(bytes, cuda_mla_prefill_scratch_bytes(max_tokens, shape.heads, shape.kv_lora_rank));
 }
 
 std::string mla_host_implementation() {

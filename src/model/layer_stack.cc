@@ -354,6 +354,7 @@ void LayerRun::feed_forward(int32_t id, const LayerWeights& w) const {
                 .expert_ids = a_.expert_ids,
                 .expert_weights = a_.expert_weights,
                 .experts = w.experts,
+                .first_expert = w.first_expert,
                 .tokens = tokens,
                 .experts_per_token = config_.experts_per_token,
                 .num_experts = config_.num_routed_experts,

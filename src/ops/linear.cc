@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "ops/cuda_ops.h"
+#include "ops/cuda_scratch.h"
 #include "ops/gemm_kernel.h"
 
 namespace lantern {
@@ -157,7 +158,7 @@ int64_t linear_scratch_bytes(int64_t max_rows, int64_t max_cols) {
   for (const auto& kernel : kKernels) {
     bytes = std::max(bytes, kernel().panel_bytes(std::min(max_rows, kGemmPanelRows), max_cols));
   }
-  return bytes + kPanelAlignment;
+  return std::max(bytes + kPanelAlignment, cuda_linear_scratch_bytes(max_rows, max_cols));
 }
 
 void linear(Stream& stream, const LinearParams& params) {

@@ -1,18 +1,20 @@
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
+#include "ops/rounded_rows.cuh"
+#include "ops/weight_tile.cuh"
 
 namespace lantern::cuda {
 namespace {
 
-constexpr unsigned kThreads = 128;
-constexpr int64_t kOutputsPerBlock = kThreads / kWarp;
+constexpr int kWarps = 8;
+constexpr unsigned kThreads = kWarps * kWarp;
 
-// A warp for each output of each tile of rows.
-__global__ void linear_kernel(LinearParams p) {
-  const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
-  if (o >= p.weight.rows) return;
-  const int64_t first = int64_t{blockIdx.y} * kRowTile;
+// For every format: a block for each output of each tile of rows. Its warps share out K, whose pieces follow from the
+// weight alone and are added in order.
+__global__ void __launch_bounds__(kThreads) linear_kernel(LinearParams p) {
+  __shared__ float sums[kWarps][kRowTile];
+  const int64_t o = blockIdx.x, first = int64_t{blockIdx.y} * kRowTile;
   const auto rows = static_cast<int>(min(int64_t{kRowTile}, p.real_rows.of(p.rows) - first));
   if (rows <= 0) return;
   const float* x[kRowTile];
@@ -20,20 +22,98 @@ __global__ void linear_kernel(LinearParams p) {
     const int64_t row = first + min(r, rows - 1);
     x[r] = p.x.get() + (p.x_rows ? p.x_rows[row] : row) * p.x_stride;
   }
+  const int64_t unit = p.weight.block_rows > 0 ? p.weight.block_cols : 8 * kWarp;
+  const int64_t units = (p.weight.cols + unit - 1) / unit;
+  const auto warp = static_cast<int64_t>(threadIdx.x / kWarp);
+  const int64_t begin = units * warp / kWarps * unit, end = min(p.weight.cols, units * (warp + 1) / kWarps * unit);
   float out[kRowTile];
-  multiply_rows(p.weight, p.input == LinearInput::kExact, o, x, rows, out);
-  if (threadIdx.x % kWarp != 0) return;
-  for (int r = 0; r < rows; ++r) {
-    float& y = p.y[(first + r) * p.y_stride + o];
-    y = p.accumulate ? y + out[r] : out[r];
+  multiply_rows(p.weight, p.input == LinearInput::kExact, o, begin, end, x, rows, out);
+  if (threadIdx.x % kWarp == 0) {
+    for (int r = 0; r < rows; ++r) sums[warp][r] = out[r];
+  }
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) >= rows) return;
+  float sum = sums[0][threadIdx.x];
+  for (int w = 1; w < kWarps; ++w) sum += sums[w][threadIdx.x];
+  float& y = p.y[(first + threadIdx.x) * p.y_stride + o];
+  y = p.accumulate ? y + sum : sum;
+}
+
+// `rounded`: the launch's rows of x as bf16, of which X = bf16_t reads.
+template <class T, class X, int kGroups>
+__global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams p, const bf16_t* rounded) {
+  __shared__ TileShared<kGroups> s;
+  const int64_t first_output = int64_t{blockIdx.x} * kTileOutputs, first = int64_t{blockIdx.y} * 8 * kGroups;
+  const auto rows = static_cast<int>(min(int64_t{8 * kGroups}, p.real_rows.of(p.rows) - first));
+  if (rows <= 0) return;
+  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+  InputRows<X, kGroups> x;
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    const int n = 8 * group + g;
+    x.row[group] = nullptr;
+    if (n >= rows) continue;
+    if constexpr (sizeof(X) == 4) {
+      x.row[group] = p.x.get() + (p.x_rows ? p.x_rows[first + n] : first + n) * p.x_stride + 16 * c;
+    } else {
+      x.row[group] = rounded + (first + n) * p.weight.cols + 16 * c;
+    }
+  }
+  weight_tile<T>(WeightRows<T>(p.weight, first_output), WeightRows<T>(p.weight, first_output + 16), p.weight.cols, x,
+                 s);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / kTileOutputs, o = at % kTileOutputs;
+    if (first_output + o >= p.weight.rows) continue;
+    float& y = p.y[(first + n) * p.y_stride + first_output + o];
+    y = p.accumulate ? y + s.sums[0][n][o] : s.sums[0][n][o];
+  }
+}
+
+template <class T, class X, int kGroups>
+void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
+  launch_kernel(stream, "linear tile", &linear_tile_kernel<T, X, kGroups>,
+                dim3(blocks_for(p.weight.rows, kTileOutputs), blocks_for(p.rows, 8 * kGroups)), kTileThreads, 0, p,
+                rounded);
+}
+
+template <class T>
+void linear_tile(void* stream, const LinearParams& p) {
+  if (p.rows <= kCudaRowsRoundedInPlace) return launch_tile<T, float, 1>(stream, p, nullptr);
+  const int64_t needed = cuda_linear_scratch_bytes(p.rows, p.weight.cols);
+  CHECK(p.scratch_bytes >= needed, "a product of {} rows of {} values has {} bytes of scratch and needs {}", p.rows,
+        p.weight.cols, p.scratch_bytes, needed);
+  bf16_t* const rounded = rounded_rows_at(p.scratch.get());
+  for (int64_t first = 0; first < p.rows; first += kCudaRowsPerPass) {
+    LinearParams pass = p;
+    pass.rows = std::min(kCudaRowsPerPass, p.rows - first);
+    pass.real_rows = p.real_rows.from(first);
+    pass.y = borrow_fixed(p.y.get() + first * p.y_stride, (pass.rows - 1) * p.y_stride + p.weight.rows);
+    round_rows(stream, {.x = p.x_rows ? p.x.get() : p.x.get() + first * p.x_stride,
+                        .x_stride = p.x_stride,
+                        .x_rows = p.x_rows ? p.x_rows.get() + first : nullptr,
+                        .out = rounded,
+                        .rows = pass.rows,
+                        .cols = p.weight.cols,
+                        .real_rows = pass.real_rows});
+    if (pass.rows <= 8) {
+      launch_tile<T, bf16_t, 1>(stream, pass, rounded);
+    } else if (pass.rows <= 16) {
+      launch_tile<T, bf16_t, 2>(stream, pass, rounded);
+    } else {
+      launch_tile<T, bf16_t, 4>(stream, pass, rounded);
+    }
   }
 }
 
 }  // namespace
 
 void linear(void* stream, const LinearParams& p) {
+  const QuantizedMatrix& w = p.weight;
+  if (p.input == LinearInput::kRounded && tile_takes(w) && aligned_rows(p.x.get(), p.x_stride)) {
+    return w.dtype == DType::kBF16 ? linear_tile<bf16_t>(stream, p) : linear_tile<e4m3_t>(stream, p);
+  }
   launch_kernel(stream, "linear", &linear_kernel,
-                dim3(blocks_for(p.weight.rows, kOutputsPerBlock), blocks_for(p.rows, kRowTile)), kThreads, 0, p);
+                dim3(static_cast<unsigned>(p.weight.rows), blocks_for(p.rows, kRowTile)), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -79,7 +79,8 @@ struct MoeParams {
   DevPtr<float> y{};                      // [tokens, hidden], contiguous; added to
   DevPtr<const int32_t> expert_ids{};     // [tokens, experts_per_token]
   DevPtr<const float> expert_weights{};   // [tokens, experts_per_token]
-  DevPtr<const ExpertWeights> experts{};  // [experts]; all of one shape and format
+  DevPtr<const ExpertWeights> experts{};  // [experts]; all of one shape, format and alignment
+  ExpertWeights first_expert{};           // experts[0], for the choice of kernels
   int64_t tokens = 0;
   int32_t experts_per_token = 0;
   int32_t num_experts = 0;

@@ -2,6 +2,8 @@
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
 #include "ops/pass_sizes.h"
+#include "ops/rounded_rows.cuh"
+#include "ops/weight_tile.cuh"
 
 namespace lantern::cuda {
 namespace {
@@ -20,16 +22,16 @@ __device__ float silu(float x) {
 __device__ void gate_up(const ExpertWeights& w, int64_t i, const float* const* x, int rows, float* activation,
                         int64_t stride) {
   float gate[kRowTile], up[kRowTile];
-  multiply_rows(w.gate, false, i, x, rows, gate);
-  multiply_rows(w.up, false, i, x, rows, up);
+  multiply_rows(w.gate, false, i, 0, w.gate.cols, x, rows, gate);
+  multiply_rows(w.up, false, i, 0, w.up.cols, x, rows, up);
   if (threadIdx.x % kWarp != 0) return;
   for (int r = 0; r < rows; ++r) activation[r * stride + i] = silu(gate[r]) * up[r];
 }
 
 // Of the tile at row `first` of a pass over `tokens` tokens: the rows that are no padding.
-__device__ int real_rows(const MlpParams& p, int64_t first_token, int64_t tokens, int64_t first) {
+__device__ int real_rows(const MlpParams& p, int64_t first_token, int64_t tokens, int64_t first, int tile_rows) {
   const int64_t real = min(tokens, p.real_tokens.of(p.tokens) - first_token);
-  return static_cast<int>(min(int64_t{kRowTile}, real - first));
+  return static_cast<int>(min(int64_t{tile_rows}, real - first));
 }
 
 __global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first_token, int64_t tokens) {
@@ -37,7 +39,7 @@ __global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (i >= intermediate) return;
   const int64_t first = int64_t{blockIdx.y} * kRowTile;
-  const int rows = real_rows(p, first_token, tokens, first);
+  const int rows = real_rows(p, first_token, tokens, first, kRowTile);
   if (rows <= 0) return;
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) x[r] = p.x.get() + (first_token + first + min(r, rows - 1)) * hidden;
@@ -49,12 +51,12 @@ __global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t fi
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (o >= hidden) return;
   const int64_t first = int64_t{blockIdx.y} * kRowTile;
-  const int rows = real_rows(p, first_token, tokens, first);
+  const int rows = real_rows(p, first_token, tokens, first, kRowTile);
   if (rows <= 0) return;
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) x[r] = activation + (first + min(r, rows - 1)) * intermediate;
   float out[kRowTile];
-  multiply_rows(p.weights.down, false, o, x, rows, out);
+  multiply_rows(p.weights.down, false, o, 0, intermediate, x, rows, out);
   if (threadIdx.x % kWarp != 0) return;
   for (int r = 0; r < rows; ++r) {
     float& y = p.y[(first_token + first + r) * hidden + o];
@@ -65,16 +67,19 @@ __global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t fi
 // Where a pass keeps things in the launch's scratch.
 struct MoeScratch {
   int32_t* expert_begin;  // [num_experts + 1]: first sorted row of each expert
-  int32_t* tile_expert;   // [tiles]: of each tile of up to kRowTile sorted rows; -1: no tile
+  int32_t* tile_expert;   // [tiles]: of each tile of up to tile_rows sorted rows; -1: no tile
   int32_t* tile_row;      // [tiles]: its first sorted row
   int32_t* row_token;     // [pairs]: token of a sorted row
   int32_t* pair_row;      // [pairs]: sorted row of (token, j), or -1
-  float* activation;      // [pairs, intermediate]
+  float* activation;      // [pairs, intermediate]; as bf16 by the tile kernels
   float* down;            // [pairs, hidden]
+  bf16_t* rounded;        // [tokens, hidden]: x, for the tile kernels
+  int32_t tile_rows;
   int64_t bytes;
 };
 
-MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t pairs, int64_t tiles) {
+MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t tokens, int64_t tiles, int32_t tile_rows) {
+  const int64_t pairs = tokens * p.experts_per_token;
   int64_t used = 0;
   const auto take = [&](int64_t count) {
     std::byte* const at = base + used;
@@ -89,6 +94,8 @@ MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t pairs, int64
   s.pair_row = reinterpret_cast<int32_t*>(take(pairs));
   s.activation = reinterpret_cast<float*>(take(pairs * p.intermediate));
   s.down = reinterpret_cast<float*>(take(pairs * p.hidden));
+  s.rounded = reinterpret_cast<bf16_t*>(take((tokens * p.hidden + 1) / 2));
+  s.tile_rows = tile_rows;
   s.bytes = used;
   return s;
 }
@@ -108,7 +115,7 @@ __global__ void sort_pairs_kernel(MoeParams p, MoeScratch s, int64_t first_token
     if (e < p.num_experts) {
       for (int64_t i = 0; i < pairs; ++i) count += static_cast<int32_t>(chosen(i) == e);
     }
-    const int32_t own_tiles = (count + kRowTile - 1) / kRowTile;
+    const int32_t own_tiles = (count + s.tile_rows - 1) / s.tile_rows;
     int32_t total = 0, total_tiles = 0;
     const int32_t begin = before + block_exclusive_sum(count, shared, &total);
     const int32_t tile = tiles_before + block_exclusive_sum(own_tiles, shared, &total_tiles);
@@ -116,7 +123,7 @@ __global__ void sort_pairs_kernel(MoeParams p, MoeScratch s, int64_t first_token
       s.expert_begin[e] = begin;
       for (int32_t k = 0; k < own_tiles; ++k) {
         s.tile_expert[tile + k] = e;
-        s.tile_row[tile + k] = begin + k * kRowTile;
+        s.tile_row[tile + k] = begin + k * s.tile_rows;
       }
       int32_t row = begin;
       for (int64_t i = 0; i < pairs; ++i) {
@@ -140,7 +147,7 @@ __device__ int tile_rows(const MoeScratch& s, int32_t* expert, int32_t* first) {
   *expert = s.tile_expert[blockIdx.y];
   if (*expert < 0) return 0;
   *first = s.tile_row[blockIdx.y];
-  return min(kRowTile, s.expert_begin[*expert + 1] - *first);
+  return min(s.tile_rows, s.expert_begin[*expert + 1] - *first);
 }
 
 __global__ void moe_gate_up_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
@@ -163,9 +170,102 @@ __global__ void moe_down_kernel(MoeParams p, MoeScratch s) {
   const float* x[kRowTile];
   for (int r = 0; r < kRowTile; ++r) x[r] = s.activation + int64_t{first + min(r, rows - 1)} * p.intermediate;
   float out[kRowTile];
-  multiply_rows(p.experts[expert].down, false, o, x, rows, out);
+  multiply_rows(p.experts[expert].down, false, o, 0, p.intermediate, x, rows, out);
   if (threadIdx.x % kWarp != 0) return;
   for (int r = 0; r < rows; ++r) s.down[int64_t{first + r} * p.hidden + o] = out[r];
+}
+
+// The lane's rows of x of a tile of `rows` rows; `row(n)` is where row n begins.
+template <class X, int kGroups, class Row>
+__device__ InputRows<X, kGroups> tile_inputs(int rows, const Row& row) {
+  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+  InputRows<X, kGroups> x;
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    const int n = 8 * group + g;
+    x.row[group] = n < rows ? row(n) + 16 * c : nullptr;
+  }
+  return x;
+}
+
+// activation[n, i] of the tile's rows, as bf16, for the 16 intermediate values from 16 blockIdx.x on.
+template <class T, class X, int kGroups>
+__device__ void gate_up_tile(const ExpertWeights& w, const InputRows<X, kGroups>& x, int rows, bf16_t* activation) {
+  __shared__ TileShared<kGroups> s;
+  const int64_t first = int64_t{blockIdx.x} * 16, intermediate = w.gate.rows;
+  weight_tile<T>(WeightRows<T>(w.gate, first), WeightRows<T>(w.up, first), w.gate.cols, x, s);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * 16; at += static_cast<int>(kTileThreads)) {
+    const int n = at / 16, i = at % 16;
+    if (first + i >= intermediate) continue;
+    activation[n * intermediate + first + i] = narrow_bf16(silu(s.sums[0][n][i]) * s.sums[0][n][16 + i]);
+  }
+}
+
+template <class T, class X, int kGroups>
+__global__ void __launch_bounds__(kTileThreads)
+    mlp_gate_up_tile_kernel(MlpParams p, const bf16_t* rounded, bf16_t* activation, int64_t first_token,
+                            int64_t tokens) {
+  const int64_t hidden = p.weights.gate.cols, first = int64_t{blockIdx.y} * 8 * kGroups;
+  const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
+  if (rows <= 0) return;
+  const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
+    if constexpr (sizeof(X) == 4)
+      return p.x.get() + (first_token + first + n) * hidden;
+    else
+      return rounded + (first + n) * hidden;
+  });
+  gate_up_tile<T>(p.weights, x, rows, activation + first * p.weights.gate.rows);
+}
+
+template <class T, int kGroups>
+__global__ void __launch_bounds__(kTileThreads)
+    mlp_down_tile_kernel(MlpParams p, const bf16_t* activation, int64_t first_token, int64_t tokens) {
+  __shared__ TileShared<kGroups> s;
+  const QuantizedMatrix& w = p.weights.down;
+  const int64_t first = int64_t{blockIdx.y} * 8 * kGroups, first_output = int64_t{blockIdx.x} * kTileOutputs;
+  const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
+  if (rows <= 0) return;
+  const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + (first + n) * w.cols; });
+  weight_tile<T>(WeightRows<T>(w, first_output), WeightRows<T>(w, first_output + 16), w.cols, x, s);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / kTileOutputs, o = at % kTileOutputs;
+    if (first_output + o >= w.rows) continue;
+    float& y = p.y[(first_token + first + n) * w.rows + first_output + o];
+    y = p.accumulate ? y + s.sums[0][n][o] : s.sums[0][n][o];
+  }
+}
+
+template <class T, class X, int kGroups>
+__global__ void __launch_bounds__(kTileThreads)
+    moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+  int32_t expert = 0, first = 0;
+  const int rows = tile_rows(s, &expert, &first);
+  if (rows == 0) return;
+  const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
+    const int64_t token = s.row_token[first + n];
+    if constexpr (sizeof(X) == 4)
+      return p.x.get() + (first_token + token) * p.hidden;
+    else
+      return static_cast<const bf16_t*>(s.rounded) + token * p.hidden;
+  });
+  gate_up_tile<T>(p.experts[expert], x, rows, reinterpret_cast<bf16_t*>(s.activation) + first * p.intermediate);
+}
+
+template <class T, int kGroups>
+__global__ void __launch_bounds__(kTileThreads) moe_down_tile_kernel(MoeParams p, MoeScratch s) {
+  __shared__ TileShared<kGroups> shared;
+  int32_t expert = 0, first = 0;
+  const int rows = tile_rows(s, &expert, &first);
+  if (rows == 0) return;
+  const QuantizedMatrix& w = p.experts[expert].down;
+  const int64_t first_output = int64_t{blockIdx.x} * kTileOutputs;
+  const auto* activation = reinterpret_cast<const bf16_t*>(s.activation) + first * p.intermediate;
+  const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + n * p.intermediate; });
+  weight_tile<T>(WeightRows<T>(w, first_output), WeightRows<T>(w, first_output + 16), w.cols, x, shared);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / kTileOutputs, o = at % kTileOutputs;
+    if (first_output + o < w.rows) s.down[int64_t{first + n} * p.hidden + first_output + o] = shared.sums[0][n][o];
+  }
 }
 
 // y[t, :] += sum over j of weight * row, in order of j. A block for each token.
@@ -182,9 +282,83 @@ __global__ void moe_combine_kernel(MoeParams p, MoeScratch s, int64_t first_toke
   }
 }
 
+bool tiles_take(const ExpertWeights& w, const float* x) {
+  return tile_takes(w.gate) && tile_takes(w.up) && tile_takes(w.down) && w.gate.dtype == w.up.dtype &&
+         w.gate.dtype == w.down.dtype && aligned_rows(x, w.gate.cols);
+}
+
+template <class T, int kGroups>
+void mlp_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_t* rounded, int64_t first,
+               int64_t tokens) {
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  const unsigned tiles = blocks_for(tokens, 8 * kGroups);
+  auto* gate_up = &mlp_gate_up_tile_kernel<T, bf16_t, kGroups>;
+  if constexpr (kGroups == 1) {
+    if (rounded == nullptr) gate_up = &mlp_gate_up_tile_kernel<T, float, 1>;
+  }
+  launch_kernel(stream, "mlp gate and up tiles", gate_up, dim3(blocks_for(intermediate, 16), tiles), kTileThreads, 0, p,
+                rounded, activation, first, tokens);
+  launch_kernel(stream, "mlp down tiles", &mlp_down_tile_kernel<T, kGroups>,
+                dim3(blocks_for(hidden, kTileOutputs), tiles), kTileThreads, 0, p,
+                static_cast<const bf16_t*>(activation), first, tokens);
+}
+
+template <class T>
+void mlp_by_tiles(void* stream, const MlpParams& p) {
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  bf16_t* const activation = rounded_rows_at(p.scratch.get());
+  for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
+    const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
+    bf16_t* rounded = nullptr;
+    if (tokens > kCudaRowsRoundedInPlace) {
+      rounded = activation + rounded_rows_bytes(tokens, intermediate) / 2;
+      round_rows(stream, {.x = p.x.get() + first * hidden,
+                          .x_stride = hidden,
+                          .x_rows = nullptr,
+                          .out = rounded,
+                          .rows = tokens,
+                          .cols = hidden,
+                          .real_rows = p.real_tokens.from(first)});
+    }
+    if (tokens <= 8) {
+      mlp_tiles<T, 1>(stream, p, activation, rounded, first, tokens);
+    } else if (tokens <= 16) {
+      mlp_tiles<T, 2>(stream, p, activation, rounded, first, tokens);
+    } else {
+      mlp_tiles<T, 4>(stream, p, activation, rounded, first, tokens);
+    }
+  }
+}
+
+template <class T, int kGroups>
+void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens, unsigned tiles) {
+  auto* gate_up = &moe_gate_up_tile_kernel<T, bf16_t, kGroups>;
+  bool in_place = false;
+  if constexpr (kGroups == 1) {
+    in_place = tokens <= kCudaRowsRoundedInPlace;
+    if (in_place) gate_up = &moe_gate_up_tile_kernel<T, float, 1>;
+  }
+  if (!in_place) {
+    round_rows(stream, {.x = p.x.get() + first * p.hidden,
+                        .x_stride = p.hidden,
+                        .x_rows = nullptr,
+                        .out = s.rounded,
+                        .rows = tokens,
+                        .cols = p.hidden,
+                        .real_rows = {}});
+  }
+  launch_kernel(stream, "moe gate and up tiles", gate_up, dim3(blocks_for(p.intermediate, 16), tiles), kTileThreads, 0,
+                p, s, first);
+  launch_kernel(stream, "moe down tiles", &moe_down_tile_kernel<T, kGroups>,
+                dim3(blocks_for(p.hidden, kTileOutputs), tiles), kTileThreads, 0, p, s);
+}
+
 }  // namespace
 
 void mlp(void* stream, const MlpParams& p) {
+  if (tiles_take(p.weights, p.x.get())) {
+    return p.weights.gate.dtype == DType::kBF16 ? mlp_by_tiles<bf16_t>(stream, p) : mlp_by_tiles<e4m3_t>(stream, p);
+  }
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   auto* activation = reinterpret_cast<float*>(p.scratch.get());
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
@@ -198,19 +372,31 @@ void mlp(void* stream, const MlpParams& p) {
 }
 
 void moe(void* stream, const MoeParams& p) {
+  const bool by_tiles = tiles_take(p.first_expert, p.x.get());
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
     const int64_t pairs = tokens * p.experts_per_token;
+    // Where experts have many rows the larger tiles read weights less often.
+    const int32_t tile_rows = by_tiles && pairs > 4 * int64_t{p.num_experts} ? 4 * kRowTile : kRowTile;
     // Each expert that has rows may have one tile that is not full.
-    const int64_t tiles = std::min(pairs, pairs / kRowTile + p.num_experts);
-    const MoeScratch s = moe_scratch(p.scratch.get(), p, pairs, tiles);
+    const int64_t tiles = std::min(pairs, pairs / tile_rows + p.num_experts);
+    const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows);
     CHECK(s.bytes <= p.scratch_bytes, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
           tokens, p.scratch_bytes, s.bytes);
     launch_kernel(stream, "moe sort", &sort_pairs_kernel, 1, kSortThreads, 0, p, s, first, tokens, tiles);
-    launch_kernel(stream, "moe gate and up", &moe_gate_up_kernel,
-                  dim3(blocks_for(p.intermediate, kOutputsPerBlock), blocks_for(tiles, 1)), kThreads, 0, p, s, first);
-    launch_kernel(stream, "moe down", &moe_down_kernel,
-                  dim3(blocks_for(p.hidden, kOutputsPerBlock), blocks_for(tiles, 1)), kThreads, 0, p, s);
+    const unsigned grid_tiles = blocks_for(tiles, 1);
+    if (by_tiles && p.first_expert.gate.dtype == DType::kBF16) {
+      tile_rows == kRowTile ? moe_tiles<bf16_t, 1>(stream, p, s, first, tokens, grid_tiles)
+                            : moe_tiles<bf16_t, 4>(stream, p, s, first, tokens, grid_tiles);
+    } else if (by_tiles) {
+      tile_rows == kRowTile ? moe_tiles<e4m3_t, 1>(stream, p, s, first, tokens, grid_tiles)
+                            : moe_tiles<e4m3_t, 4>(stream, p, s, first, tokens, grid_tiles);
+    } else {
+      launch_kernel(stream, "moe gate and up", &moe_gate_up_kernel,
+                    dim3(blocks_for(p.intermediate, kOutputsPerBlock), grid_tiles), kThreads, 0, p, s, first);
+      launch_kernel(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), grid_tiles),
+                    kThreads, 0, p, s);
+    }
     launch_kernel(stream, "moe combine", &moe_combine_kernel, blocks_for(tokens, 1), kThreads, 0, p, s, first);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "ops/cuda_ops.h"
+#include "ops/cuda_scratch.h"
 #include "ops/pass_sizes.h"
 #include "ops/row_math_host.h"
 
@@ -55,7 +56,7 @@ struct MlpScratch {
     up = scratch.take<float>(tokens * intermediate);
     linear_bytes = linear_scratch_bytes(tokens, std::max(hidden, intermediate));
     for (DevPtr<std::byte>& part : linear) part = scratch.take<std::byte>(linear_bytes);
-    bytes = scratch.used();
+    bytes = std::max(scratch.used(), cuda_mlp_scratch_bytes(tokens, hidden, intermediate));
   }
 };
 
@@ -123,7 +124,7 @@ struct MoeScratch {
     const int64_t cols = std::max(hidden, intermediate);
     linear_bytes = 2 * (aligned(linear_scratch_bytes(pairs, cols)) + active * aligned(linear_scratch_bytes(1, cols)));
     linear = scratch.take<std::byte>(linear_bytes);
-    bytes = scratch.used();
+    bytes = scratch.used() + rounded_rows_bytes(std::min(tokens, kTokensPerPass), hidden);
   }
 };
 

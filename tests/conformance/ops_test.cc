@@ -12,6 +12,8 @@ namespace {
 // Sums of a few thousand floats in another order, and library functions that differ in their last place.
 constexpr double kSums = 2e-6;
 constexpr double kPlaces = 5e-7;
+// On tensor cores, which cut off what lies below the last place of a sum's largest part.
+constexpr double kTensorSums = 1e-5;
 
 std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
   std::vector<std::byte> bytes(dtype_bytes(dtype, values.size()));
@@ -193,6 +195,40 @@ std::vector<Case> cases() {
                       return outputs;
                     }});
   }
+  // Of widths that the tensor cores' kernels take, for every number of groups of rows, and more rows than one pass.
+  for (const auto& product : products) {
+    if (product.input == LinearInput::kExact) continue;
+    list.push_back({std::string("linear_wide_") + product.name, [product](Bench& bench) {
+                      Random random(16);
+                      std::vector<Output> outputs;
+                      for (const int64_t rows : {1, 2, 3, 8, 9, 19, 300}) {
+                        for (const int64_t cols : {128, 1664}) {
+                          const int64_t outs = 200;
+                          const QuantizedMatrix w = matrix(bench, random, product.format, outs, cols);
+                          const auto y = bench.put(normal(random, rows * (outs + 5)));
+                          const int64_t bytes = linear_scratch_bytes(rows, cols);
+                          LinearParams p{.x = bench.input(normal(random, 310 * (cols + 4))),
+                                         .x_stride = cols + 4,
+                                         .x_rows = {},
+                                         .y = y,
+                                         .y_stride = outs + 5,
+                                         .rows = rows,
+                                         .real_rows = {.count = bench.input<int32_t>({static_cast<int32_t>(rows) + 7}),
+                                                       .before = 7},
+                                         .weight = w,
+                                         .input = product.input,
+                                         .accumulate = rows == 9,
+                                         .scratch = bench.room<std::byte>(bytes),
+                                         .scratch_bytes = bytes};
+                          if (rows == 2 || rows == 300) p.x_rows = bench.input(integers(random, rows, 0, 309));
+                          linear(bench.stream, p);
+                          outputs.push_back(
+                              {std::to_string(rows) + " rows of " + std::to_string(cols), bench.get(y), kTensorSums});
+                        }
+                      }
+                      return outputs;
+                    }});
+  }
   list.push_back({"router", [](Bench& bench) {
                     Random random(7);
                     std::vector<Output> outputs;
@@ -244,11 +280,15 @@ std::vector<Case> cases() {
   for (const auto& [name, format] :
        {std::pair{"bf16", Format{.dtype = DType::kBF16}},
         std::pair{"fp8", Format{.dtype = DType::kF8E4M3, .scale_dtype = DType::kF8E8M0, .block = 128}}}) {
-    list.push_back({std::string("mlp_") + name, [format](Bench& bench) {
+    // Tokens, hidden and intermediate size: of widths for the plain kernels, and for the tensor cores' with tiles of 8,
+    // 16 and 32 rows.
+    using Sizes = std::array<int64_t, 3>;
+    const std::vector<Sizes> sizes = {{1, 160, 96},  {11, 160, 96},  {1030, 160, 96}, {1, 256, 128},
+                                      {3, 256, 384}, {11, 256, 128}, {60, 384, 128},  {1030, 256, 128}};
+    list.push_back({std::string("mlp_") + name, [format, sizes](Bench& bench) {
                       Random random(8);
                       std::vector<Output> outputs;
-                      for (const int64_t tokens : {1, 11, 1030}) {
-                        const int64_t hidden = 160, inner = 96;
+                      for (const auto& [tokens, hidden, inner] : sizes) {
                         const int64_t bytes = mlp_scratch_bytes(tokens, hidden, inner);
                         const auto y = bench.put(normal(random, tokens * hidden));
                         mlp(bench.stream, {.x = bench.input(normal(random, tokens * hidden)),
@@ -261,15 +301,15 @@ std::vector<Case> cases() {
                                            .scratch = bench.room<std::byte>(bytes),
                                            .scratch_bytes = bytes});
                         // A last place more in an activation may round to the next bf16 before the second product.
-                        outputs.push_back({std::to_string(tokens) + " tokens", bench.get(y), 1e-3});
+                        outputs.push_back(
+                            {std::to_string(tokens) + " tokens of " + std::to_string(hidden), bench.get(y), 1e-3});
                       }
                       return outputs;
                     }});
-    list.push_back({std::string("moe_") + name, [format](Bench& bench) {
+    list.push_back({std::string("moe_") + name, [format, sizes](Bench& bench) {
                       Random random(9);
                       std::vector<Output> outputs;
-                      for (const int64_t tokens : {1, 7, 1030}) {
-                        const int64_t hidden = 160, inner = 96;
+                      for (const auto& [tokens, hidden, inner] : sizes) {
                         const int32_t experts = 12, per_token = 3;
                         std::vector<ExpertWeights> weights;
                         weights.reserve(experts);
@@ -289,6 +329,7 @@ std::vector<Case> cases() {
                                            .expert_ids = bench.input(ids),
                                            .expert_weights = bench.input(normal(random, tokens * per_token)),
                                            .experts = bench.input(weights),
+                                           .first_expert = weights[0],
                                            .tokens = tokens,
                                            .experts_per_token = per_token,
                                            .num_experts = experts,
@@ -296,7 +337,8 @@ std::vector<Case> cases() {
                                            .intermediate = inner,
                                            .scratch = bench.room<std::byte>(bytes),
                                            .scratch_bytes = bytes});
-                        outputs.push_back({std::to_string(tokens) + " tokens", bench.get(y), 1e-3});
+                        outputs.push_back(
+                            {std::to_string(tokens) + " tokens of " + std::to_string(hidden), bench.get(y), 1e-3});
                       }
                       return outputs;
                     }});

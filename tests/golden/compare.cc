@@ -29,7 +29,8 @@ std::vector<int32_t> unpacked(const GoldenTensor& bits, int64_t row) {
 // Walks the layers of one sequence; `undecided` collects positions whose choice differs within the allowed gap.
 class Judge {
  public:
-  Judge(const GoldenCase& golden, int sequence) : golden_(golden), sequence_(sequence), limit_(tolerance_of(golden)) {}
+  Judge(const GoldenCase& golden, int sequence, DeviceKind device)
+      : golden_(golden), sequence_(sequence), limit_(tolerance_of(golden, device)) {}
 
   void selection(const std::string& where, const LayerCapture& got, const std::string& suffix) {
     const std::string name = "selected" + suffix;
@@ -140,9 +141,10 @@ class Judge {
 
 }  // namespace
 
-Tolerance tolerance_of(const GoldenCase& golden) {
+Tolerance tolerance_of(const GoldenCase& golden, DeviceKind device) {
   if (!golden.rounded()) return {};
-  return {.max = 2e-2, .mean = 2.5e-3, .choice_gap = 1e-2, .max_undecided = 0.1};
+  const double more = device == DeviceKind::kCuda ? 2 : 1;
+  return {.max = 2e-2 * more, .mean = 2.5e-3 * more, .choice_gap = 1e-2 * more, .max_undecided = 0.1};
 }
 
 std::string Comparison::summary() const {
@@ -182,7 +184,7 @@ Difference difference(const Matrix& got, const GoldenTensor& want, const std::ve
 }
 
 Comparison compare_sequence(const GoldenCase& golden, int sequence, const SequenceCapture& got) {
-  Judge judge(golden, sequence);
+  Judge judge(golden, sequence, got.device);
   const GoldenTensor& kept = golden.of(sequence, "positions");
   const std::vector<int32_t> positions(kept.ints(), kept.ints() + kept.rows());
   for (size_t layer = 0; layer < got.layers.size(); ++layer) {
@@ -203,7 +205,7 @@ Comparison compare_sequence(const GoldenCase& golden, int sequence, const Sequen
 }
 
 Comparison compare_mtp(const GoldenCase& golden, int sequence, const SequenceCapture& got) {
-  Judge judge(golden, sequence);
+  Judge judge(golden, sequence, got.device);
   const std::string where = fmt::format("sequence {} MTP layer", sequence);
   judge.selection(where, got.layers.at(0), ".mtp");
   judge.experts(where, got.layers.at(0), ".mtp");

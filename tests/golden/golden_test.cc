@@ -116,7 +116,7 @@ TEST_P(Golden, GreedyContinuation) {
     int compared = 0;
     for (int64_t i = 0; i < want.rows(); ++i, ++compared) {
       // Two logits may each be off by the tolerance; from a closer call on, the texts may part.
-      if (margin.floats()[i] < 2 * tolerance_of(golden).max * largest) break;
+      if (margin.floats()[i] < 2 * tolerance_of(golden, run->device_kind()).max * largest) break;
       EXPECT_EQ(got[static_cast<size_t>(i)], want.ints()[i]) << "sequence " << s << ", token " << i;
     }
     if (!golden.rounded()) {

@@ -258,7 +258,8 @@ void ModelRun::capture_step(const Step& step, bool mtp, std::vector<SequenceCapt
 
 std::vector<SequenceCapture> ModelRun::run(const std::vector<std::vector<int32_t>>& tokens,
                                            const std::vector<Step>& steps, int32_t padding) {
-  std::vector<SequenceCapture> captures(tokens.size());
+  std::vector<SequenceCapture> captures(tokens.size(),
+                                        {.device = device_.kind(), .logits = {}, .final = {}, .layers = {}});
   for (SequenceCapture& capture : captures) capture.layers.resize(static_cast<size_t>(model_->config().num_layers));
   for (const Step& step : steps) {
     const StepView view = stage(step, tokens, padding);
@@ -272,7 +273,8 @@ std::vector<SequenceCapture> ModelRun::run(const std::vector<std::vector<int32_t
 std::vector<SequenceCapture> ModelRun::run_mtp(const std::vector<Matrix>& hidden,
                                                const std::vector<std::vector<int32_t>>& next_tokens,
                                                const std::vector<Step>& steps, Model::MtpSelection selection) {
-  std::vector<SequenceCapture> captures(next_tokens.size());
+  std::vector<SequenceCapture> captures(next_tokens.size(),
+                                        {.device = device_.kind(), .logits = {}, .final = {}, .layers = {}});
   for (SequenceCapture& capture : captures) capture.layers.resize(1);
   for (const Step& step : steps) {
     const StepView view = stage(step, next_tokens, 0, 1);

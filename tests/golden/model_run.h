@@ -29,6 +29,7 @@ struct LayerCapture {
 };
 
 struct SequenceCapture {
+  DeviceKind device = DeviceKind::kCpu;
   Matrix logits;  // [T, vocab]
   Matrix final;   // [T, hidden] after the last norm
   std::vector<LayerCapture> layers;
@@ -84,6 +85,7 @@ class ModelRun {
   std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int count);
 
   Model& model() { return *model_; }
+  DeviceKind device_kind() const { return device_.kind(); }
 
  private:
   ModelRun(Device& device, std::unique_ptr<Model> model);

@@ -48,13 +48,13 @@ TEST(ServeTest, StopsWhenRunningStreamsHaveEnded) {
   }
   // It runs on until it is given up below: the server may not have ended before all has been asked of it.
   Client longest(server.port());
-  ASSERT_TRUE(longest.send(post_text(
-      "/v1/completions",
-      R"({"prompt":"Hello","n":8,"max_tokens":2000,"ignore_eos":true,"temperature":0,"stream":true})")));
+  ASSERT_TRUE(longest.send(
+      post_text("/v1/completions",
+                R"({"prompt":"Hello","n":8,"max_tokens":2000,"ignore_eos":true,"temperature":0,"stream":true})")));
   Client idle(server.port());
   ASSERT_TRUE(idle.send(get_text("/health")));
   ASSERT_TRUE(idle.read_answer());
-  ASSERT_TRUE(eventually([&] { return metric(server.port(), "vllm:num_requests_running") == 9; }));
+  ASSERT_TRUE(eventually([&] { return metric(server.port(), "vllm:num_requests_running") == 16; }));
   server.signal(SIGTERM);
   EXPECT_TRUE(idle.is_closed()) << "a connection without a request has no reason to stay";
   const Answer refused = post(server.port(), "/v1/completions", R"({"prompt":"Hello"})");

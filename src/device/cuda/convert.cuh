@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/cuda/ptx.cuh"
 
 namespace lantern::cuda {
 
@@ -15,6 +16,18 @@ __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(bf16_t x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
 __device__ inline float widen(f16_t x) { return __half2float(__ushort_as_half(x.bits)); }
 __device__ inline float widen(e4m3_t x) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E4M3))); }
+// Two e4m3 values, the lower 16 bits of `codes`, as pairs of f16 and of bf16: both exact.
+__device__ inline uint32_t e4m3_to_f16(uint32_t codes) {
+  const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  return static_cast<uint32_t>(pair.y) << 16 | pair.x;
+}
+__device__ inline float2 widen_e4m3_pair(uint32_t codes) {
+  return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3)));
+}
+__device__ inline uint32_t e4m3_to_bf16(uint32_t codes) {
+  const float2 pair = widen_e4m3_pair(codes);
+  return ptx::pack_bf16(pair.x, pair.y);
+}
 // 2^(bits - 127); 255 is NaN.
 __device__ inline float widen(e8m0_t x) {
   if (x.bits == 0xff) return __uint_as_float(0x7fc00000u);

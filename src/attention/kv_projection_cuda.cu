@@ -1,0 +1,230 @@
+// The absorbed projections: queries into the latent space, results out of it. Weights are read once for up to kTile
+// tokens, 16 bytes at a time where rows allow it; sums are in float, in an order that follows from the weight alone.
+#include "attention/cuda_launches.h"
+#include "attention/kv_weights.cuh"
+#include "device/cuda/block_reduce.cuh"
+#include "device/cuda/launch.cuh"
+
+namespace lantern::cuda {
+namespace {
+
+constexpr int kMaxColumns = 512;
+constexpr int kPerThread = 4;  // columns
+constexpr int kColumnThreads = kMaxColumns / kPerThread;
+constexpr int kParts = 4;  // of the rows of a head
+constexpr int kBatch = 8;  // rows on their way at once
+constexpr int kValueWarps = 8;
+constexpr int kPerLane = kMaxColumns / kWarp;
+constexpr int64_t kTokenTile = 8;
+constexpr unsigned kThreads = 256;
+
+// Four values of a row from column `col` on, a multiple of 4, with their scale.
+template <class T>
+__device__ float4 four_weights(const KvUpProjection& w, int64_t row, int32_t col) {
+  const auto* at = reinterpret_cast<const T*>(w.data.get() + row * w.row_bytes) + col;
+  float4 v;
+  if constexpr (sizeof(T) == 1) {
+    const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(at));
+    const float2 low = widen_e4m3_pair(codes & 0xffffu), high = widen_e4m3_pair(codes >> 16);
+    v = make_float4(low.x, low.y, high.x, high.y);
+  } else {
+    const uint2 pairs = __ldg(reinterpret_cast<const uint2*>(at));
+    v = make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
+                    __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+  }
+  const float scale = scale_at(w, row, col);
+  return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+}
+
+// A block for each head: a thread has four columns of a quarter of the head's rows.
+template <class T, int kTokens>
+__global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kernel(AbsorbQueryParams p) {
+  extern __shared__ float query[];  // [kTokens][nope_dim], then sums [kParts][kMaxColumns]
+  const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
+  const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
+  const int32_t nope = p.kv_b.nope_dim, rank = p.kv_b.kv_lora_rank;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < kTokens * nope; i += kColumnThreads * kParts) {
+    const int32_t r = min(i / nope, tokens - 1);
+    query[i] = p.q[(first + r) * p.q_token_stride + h * p.q_head_stride + i % nope];
+  }
+  float* const sums = query + kTokens * nope;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t col = thread % kColumnThreads * kPerThread, part = thread / kColumnThreads;
+  const int32_t begin = nope * part / kParts, end = nope * (part + 1) / kParts;
+  const int64_t row = h * (nope + p.kv_b.v_dim);
+  float4 sum[kTokens] = {};
+  __syncthreads();
+  const auto add = [&](int32_t i, const float4& w) {
+#pragma unroll
+    for (int r = 0; r < kTokens; ++r) {
+      const float q = query[r * nope + i];
+      sum[r].x = __fmaf_rn(q, w.x, sum[r].x);
+      sum[r].y = __fmaf_rn(q, w.y, sum[r].y);
+      sum[r].z = __fmaf_rn(q, w.z, sum[r].z);
+      sum[r].w = __fmaf_rn(q, w.w, sum[r].w);
+    }
+  };
+  if (col < rank) {
+    int32_t i = begin;
+    for (; i + kBatch <= end; i += kBatch) {
+      float4 batch[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) batch[b] = four_weights<T>(p.kv_b, row + i + b, col);
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) add(i + b, batch[b]);
+    }
+    for (; i < end; ++i) add(i, four_weights<T>(p.kv_b, row + i, col));
+  }
+#pragma unroll
+  for (int r = 0; r < kTokens; ++r) {
+    if (r >= tokens) break;
+    __syncthreads();
+    *reinterpret_cast<float4*>(sums + part * kMaxColumns + col) = sum[r];
+    __syncthreads();
+    for (int32_t i = thread; i < rank; i += kColumnThreads * kParts) {
+      float total = sums[i];
+#pragma unroll
+      for (int q = 1; q < kParts; ++q) total += sums[q * kMaxColumns + i];
+      p.q_latent[((first + r) * p.kv_b.heads + h) * rank + i] = total;
+    }
+  }
+}
+
+// A block for each head, a warp for each output; a lane has 16 neighbouring columns of all of its warp's rows.
+template <class T, int kTokens>
+__global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(ProjectValueParams p) {
+  const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
+  const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp), warp = static_cast<int32_t>(threadIdx.x / kWarp);
+  const int32_t col = lane * kPerLane;
+  float4 x[kTokens][kPerLane / 4];
+#pragma unroll
+  for (int r = 0; r < kTokens; ++r) {
+    const float* from = p.out_latent.get() + ((first + min(r, tokens - 1)) * p.kv_b.heads + h) * kMaxColumns + col;
+#pragma unroll
+    for (int i = 0; i < kPerLane / 4; ++i) x[r][i] = reinterpret_cast<const float4*>(from)[i];
+  }
+  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim;
+#pragma unroll 4
+  for (int32_t v = warp; v < p.kv_b.v_dim; v += kValueWarps) {
+    float4 w[kPerLane / 4];
+#pragma unroll
+    for (int i = 0; i < kPerLane / 4; ++i) w[i] = four_weights<T>(p.kv_b, row + v, col + 4 * i);
+#pragma unroll
+    for (int r = 0; r < kTokens; ++r) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kPerLane / 4; ++i) {
+        sum = __fmaf_rn(w[i].x, x[r][i].x, sum);
+        sum = __fmaf_rn(w[i].y, x[r][i].y, sum);
+        sum = __fmaf_rn(w[i].z, x[r][i].z, sum);
+        sum = __fmaf_rn(w[i].w, x[r][i].w, sum);
+      }
+      sum = warp_sum(sum);
+      if (lane == 0 && r < tokens) p.out[((first + r) * p.kv_b.heads + h) * p.kv_b.v_dim + v] = sum;
+    }
+  }
+}
+
+// For every format and width: a thread for each latent column of a head; a tile of tokens shares the weights.
+__global__ void absorb_query_kernel(AbsorbQueryParams p) {
+  const auto c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
+  if (c >= p.kv_b.kv_lora_rank) return;
+  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
+  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim);
+  const float* q = p.q.get() + first * p.q_token_stride + h * p.q_head_stride;
+  float sums[kTokenTile] = {};
+  for (int32_t i = 0; i < p.kv_b.nope_dim; ++i) {
+    const float weight = weight_at(p.kv_b, row + i, c);
+#pragma unroll
+    for (int r = 0; r < kTokenTile; ++r) {
+      if (r < tokens) sums[r] = __fmaf_rn(q[r * p.q_token_stride + i], weight, sums[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kTokenTile; ++r) {
+    if (r < tokens) p.q_latent[((first + r) * p.kv_b.heads + h) * p.kv_b.kv_lora_rank + c] = sums[r];
+  }
+}
+
+// The same: a warp for each output of a head.
+__global__ void project_value_kernel(ProjectValueParams p) {
+  constexpr int kWarps = kThreads / kWarp;
+  const auto v = static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / kWarp);
+  const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
+  if (v >= p.kv_b.v_dim) return;
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
+  const auto tokens = static_cast<int>(min(kTokenTile, p.real_tokens.of(p.tokens) - first));
+  if (tokens <= 0) return;
+  const int32_t rank = p.kv_b.kv_lora_rank;
+  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim + v;
+  float sums[kTokenTile] = {};
+  for (int32_t c = lane; c < rank; c += kWarp) {
+    const float weight = weight_at(p.kv_b, row, c);
+#pragma unroll
+    for (int r = 0; r < kTokenTile; ++r) {
+      if (r < tokens) sums[r] = __fmaf_rn(weight, p.out_latent[((first + r) * p.kv_b.heads + h) * rank + c], sums[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kTokenTile; ++r) {
+    if (r >= tokens) continue;
+    const float sum = warp_sum(sums[r]);
+    if (lane == 0) p.out[((first + r) * p.kv_b.heads + h) * p.kv_b.v_dim + v] = sum;
+  }
+}
+
+// Whether four neighbouring columns lie together, with one scale.
+bool fours_take(const KvUpProjection& w) {
+  return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kPerThread == 0 &&
+         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 8 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 8 == 0 &&
+         (w.block_rows == 0 || w.block_cols % kPerThread == 0);
+}
+
+template <class T, int kTokens>
+void absorb_tiles(void* stream, const AbsorbQueryParams& p) {
+  const size_t shared =
+      (static_cast<size_t>(kTokens) * static_cast<size_t>(p.kv_b.nope_dim) + kParts * kMaxColumns) * 4;
+  launch_kernel(stream, "absorb_query tiles", &absorb_query_tile_kernel<T, kTokens>,
+                dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kColumnThreads * kParts,
+                shared, p);
+}
+template <class T, int kTokens>
+void project_tiles(void* stream, const ProjectValueParams& p) {
+  launch_kernel(stream, "project_value tiles", &project_value_tile_kernel<T, kTokens>,
+                dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kValueWarps * kWarp, 0, p);
+}
+
+}  // namespace
+
+void absorb_query(void* stream, const AbsorbQueryParams& p) {
+  if (fours_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
+    if (p.kv_b.dtype == DType::kBF16) {
+      return p.tokens <= 2 ? absorb_tiles<bf16_t, 1>(stream, p) : absorb_tiles<bf16_t, kTokenTile>(stream, p);
+    }
+    return p.tokens <= 2 ? absorb_tiles<e4m3_t, 1>(stream, p) : absorb_tiles<e4m3_t, kTokenTile>(stream, p);
+  }
+  launch_kernel(stream, "absorb_query", &absorb_query_kernel,
+                dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
+                     blocks_for(p.tokens, kTokenTile)),
+                kThreads, 0, p);
+}
+void project_value(void* stream, const ProjectValueParams& p) {
+  if (fours_take(p.kv_b) && p.kv_b.kv_lora_rank == kMaxColumns &&
+      reinterpret_cast<uintptr_t>(p.out_latent.get()) % 16 == 0) {
+    if (p.kv_b.dtype == DType::kBF16) {
+      return p.tokens <= 2 ? project_tiles<bf16_t, 1>(stream, p) : project_tiles<bf16_t, 4>(stream, p);
+    }
+    return p.tokens <= 2 ? project_tiles<e4m3_t, 1>(stream, p) : project_tiles<e4m3_t, 4>(stream, p);
+  }
+  launch_kernel(stream, "project_value", &project_value_kernel,
+                dim3(blocks_for(p.kv_b.v_dim, kThreads / kWarp), static_cast<unsigned>(p.kv_b.heads),
+                     blocks_for(p.tokens, kTokenTile)),
+                kThreads, 0, p);
+}
+
+}  // namespace lantern::cuda

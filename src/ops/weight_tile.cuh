@@ -1,0 +1,219 @@
+// The product of a tile of weight rows with a few rows of x on tensor cores: the inside of the fast matrix kernels. It
+// reads each weight once, from global memory straight into the registers that the tensor cores want.
+//
+// A block of kTileWarps warps computes kTileOutputs outputs (two tiles of 16) for up to 8 kGroups rows of x. K is cut
+// into pieces of kChunk columns, runs of whose go to the warps, and the warps' sums are added in order: an order that
+// follows from the weight alone. Within a chunk lane l % 4 takes 16 neighbouring columns, in A and B alike, so that it
+// loads them whole. FP8: the sum of a block of 128 columns is multiplied by the block's scale.
+#pragma once
+
+#include "device/cuda/block_reduce.cuh"
+#include "device/cuda/convert.cuh"
+#include "device/cuda/ptx.cuh"
+#include "ops/linear.h"
+
+namespace lantern::cuda {
+
+constexpr int kTileWarps = 8;
+constexpr unsigned kTileThreads = kTileWarps * kWarp;
+constexpr int kTileOutputs = 32;
+constexpr int kChunk = 64;
+
+// Whether the weight's format and place are such that weight_tile() takes it. For the host.
+inline bool tile_takes(const QuantizedMatrix& w) {
+  const bool bf16 = w.dtype == DType::kBF16 && w.block_rows == 0 && w.cols % kChunk == 0;
+  const bool fp8 = w.dtype == DType::kF8E4M3 && w.block_rows > 0 && w.block_rows % 16 == 0 &&
+                   w.block_cols == 2 * kChunk && w.cols % (2 * kChunk) == 0;
+  return (bf16 || fp8) && w.row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0;
+}
+
+// 16 neighbouring values of one row, as they lie in memory.
+template <class T>
+struct Strip {
+  static constexpr int kVectors = static_cast<int>(sizeof(T));  // of 16 bytes
+  uint4 vector[kVectors];
+
+  __device__ void load(const std::byte* at) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) vector[i] = __ldg(reinterpret_cast<const uint4*>(at) + i);
+  }
+  // Values 4 step .. 4 step + 3 as bf16.
+  __device__ void get(int step, uint32_t& low, uint32_t& high) const {
+    if constexpr (sizeof(T) == 1) {
+      const uint32_t codes = (&vector[0].x)[step];
+      low = e4m3_to_bf16(codes & 0xffffu);
+      high = e4m3_to_bf16(codes >> 16);
+    } else {
+      const uint4& v = vector[step / 2];
+      low = step % 2 == 0 ? v.x : v.z;
+      high = step % 2 == 0 ? v.y : v.w;
+    }
+  }
+};
+
+// The lane's part of 16 rows of a weight, from row `first` on; rows behind the end are the last once more.
+template <class T>
+struct WeightRows {
+  const std::byte* row[2];  // g and g + 8, at the lane's columns of chunk 0
+  const std::byte* scales;
+  DType scale_dtype;
+  int64_t first_scale;
+  float global_scale;
+
+  __device__ WeightRows(const QuantizedMatrix& w, int64_t first) {
+    const int64_t g = threadIdx.x % kWarp / 4, c = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      row[i] =
+          w.data.get() + min(first + g + 8 * i, w.rows - 1) * w.row_bytes + c * 16 * static_cast<int64_t>(sizeof(T));
+    }
+    scales = w.scales.get();
+    scale_dtype = w.scale_dtype;
+    first_scale = w.block_rows > 0 ? min(first, w.rows - 1) / w.block_rows * w.scale_row_stride : 0;
+    global_scale = w.global_scale;
+  }
+  // Of the columns [128 block, 128 block + 128).
+  __device__ float scale(int64_t block) const {
+    return scale_element(scales, scale_dtype, first_scale + block) * global_scale;
+  }
+};
+
+// The lane's row of x for each group of 8 rows: f32, rounded here, or bf16. Null: no such row, zeros.
+template <class X, int kGroups>
+struct InputRows {
+  const X* row[kGroups];  // at the lane's columns of chunk 0
+
+  // Values of the lane's strip of a chunk as pairs of bf16: strip[group][i] = values 2 i, 2 i + 1.
+  __device__ void load(int64_t chunk, uint32_t (&strip)[kGroups][8]) const {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if constexpr (sizeof(X) == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float4 v{};
+          if (row[group] != nullptr) v = *(reinterpret_cast<const float4*>(row[group] + chunk * kChunk) + i);
+          strip[group][2 * i] = ptx::pack_bf16(v.x, v.y);
+          strip[group][2 * i + 1] = ptx::pack_bf16(v.z, v.w);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          uint4 v{};
+          if (row[group] != nullptr) v = *(reinterpret_cast<const uint4*>(row[group] + chunk * kChunk) + i);
+          strip[group][4 * i] = v.x;
+          strip[group][4 * i + 1] = v.y;
+          strip[group][4 * i + 2] = v.z;
+          strip[group][4 * i + 3] = v.w;
+        }
+      }
+    }
+  }
+};
+
+template <int kGroups>
+struct TileShared {
+  float sums[kTileWarps][8 * kGroups][kTileOutputs];
+};
+
+// s.sums[0][n][o] = output o of row n: of the 16 rows of a, then of the 16 of b. By a block of kTileThreads.
+template <class T, class X, int kGroups>
+__device__ void weight_tile(const WeightRows<T>& a, const WeightRows<T>& b, int64_t cols,
+                            const InputRows<X, kGroups>& x, TileShared<kGroups>& s) {
+  constexpr bool kScaled = sizeof(T) == 1;
+  constexpr int kUnit = kScaled ? 2 : 1;  // chunks between two looks at the sums
+  constexpr int kTiles = 2;
+  const auto warp = static_cast<int64_t>(threadIdx.x / kWarp);
+  const int64_t units = cols / (kUnit * kChunk);
+  const int64_t begin = units * warp / kTileWarps, end = units * (warp + 1) / kTileWarps;
+  const WeightRows<T>* const weights[kTiles] = {&a, &b};
+
+  Strip<T> next[kUnit][kTiles][2];
+  float next_scale[kTiles];
+  const auto load = [&](int64_t unit) {
+#pragma unroll
+    for (int u = 0; u < kUnit; ++u) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          next[u][i][r].load(weights[i]->row[r] + (unit * kUnit + u) * kChunk * static_cast<int64_t>(sizeof(T)));
+        }
+      }
+    }
+    if constexpr (kScaled) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) next_scale[i] = weights[i]->scale(unit);
+    }
+  };
+
+  float total[kTiles][kGroups][4] = {};
+  if (begin < end) load(begin);
+  for (int64_t unit = begin; unit < end; ++unit) {
+    Strip<T> strips[kUnit][kTiles][2];
+    float scale[kTiles] = {};
+#pragma unroll
+    for (int u = 0; u < kUnit; ++u) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        strips[u][i][0] = next[u][i][0];
+        strips[u][i][1] = next[u][i][1];
+        if constexpr (kScaled) scale[i] = next_scale[i];
+      }
+    }
+    uint32_t inputs[kUnit][kGroups][8];
+#pragma unroll
+    for (int u = 0; u < kUnit; ++u) x.load(unit * kUnit + u, inputs[u]);
+    load(min(unit + 1, end - 1));
+    float part[kTiles][kGroups][4] = {};
+#pragma unroll
+    for (int u = 0; u < kUnit; ++u) {
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          uint32_t w[4];
+          strips[u][i][0].get(step, w[0], w[2]);
+          strips[u][i][1].get(step, w[1], w[3]);
+#pragma unroll
+          for (int group = 0; group < kGroups; ++group) {
+            ptx::mma_bf16(kScaled ? part[i][group] : total[i][group], w,
+                          {inputs[u][group][2 * step], inputs[u][group][2 * step + 1]});
+          }
+        }
+      }
+    }
+    if constexpr (kScaled) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) total[i][group][j] = __fmaf_rn(part[i][group][j], scale[i], total[i][group][j]);
+        }
+      }
+    }
+  }
+  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    const float factor = kScaled ? 1.0f : weights[i]->global_scale;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        s.sums[warp][8 * group + 2 * c + j % 2][16 * i + g + 8 * (j / 2)] = total[i][group][j] * factor;
+      }
+    }
+  }
+  __syncthreads();
+  for (auto at = static_cast<int>(threadIdx.x); at < 8 * kGroups * kTileOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / kTileOutputs, o = at % kTileOutputs;
+    float sum = s.sums[0][n][o];
+#pragma unroll
+    for (int w = 1; w < kTileWarps; ++w) sum += s.sums[w][n][o];
+    s.sums[0][n][o] = sum;
+  }
+  __syncthreads();
+}
+
+}  // namespace lantern::cuda
