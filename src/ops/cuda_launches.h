@@ -5,6 +5,8 @@
 
 namespace lantern::cuda {
 
+void read_memory(void* stream, const ReadMemoryParams& p);
+void random_fill(void* stream, const RandomFillParams& p);
 void fill(void* stream, const FillParams& p);
 void scale(void* stream, const ScaleParams& p);
 void add(void* stream, const AddParams& p);

@@ -3,7 +3,9 @@
 namespace lantern {
 
 const CudaOps* cuda_ops() {
-  static constexpr CudaOps kOps{.fill = &cuda::fill,
+  static constexpr CudaOps kOps{.read_memory = &cuda::read_memory,
+                                .random_fill = &cuda::random_fill,
+                                .fill = &cuda::fill,
                                 .scale = &cuda::scale,
                                 .add = &cuda::add,
                                 .embedding = &cuda::embedding,

@@ -6,10 +6,12 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/memory_read.h"
 #include "ops/moe.h"
 #include "ops/ngram_drafts.h"
 #include "ops/norm.h"
 #include "ops/process_logits.h"
+#include "ops/random_fill.h"
 #include "ops/rope.h"
 #include "ops/sampling.h"
 #include "ops/verify.h"
@@ -17,6 +19,8 @@
 namespace lantern {
 
 struct CudaOps {
+  CudaLaunch<ReadMemoryParams> read_memory;
+  CudaLaunch<RandomFillParams> random_fill;
   CudaLaunch<FillParams> fill;
   CudaLaunch<ScaleParams> scale;
   CudaLaunch<AddParams> add;

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/median.h"
 #include "device/device.h"
+#include "ops/cuda_ops.h"
 
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
@@ -53,31 +54,39 @@ namespace {
 
 HWY_EXPORT(read_words);
 
-// Read by one thread at a time: long enough to stream, short enough that all threads end together.
-constexpr int64_t kPieceBytes = 2 << 20;
 constexpr int64_t kStreams = 8;
+
+// The xor of `pieces` pieces. A piece is read by one thread: long enough to stream, short enough that all threads end
+// together.
+uint64_t read_pieces(ThreadPool& threads, const std::byte* data, int64_t pieces) {
+  constexpr int64_t kWords = kReadPieceBytes / 8;
+  std::atomic<uint64_t> all{0};
+  threads.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const auto* words = reinterpret_cast<const uint64_t*>(data) + piece * kWords;
+      all.fetch_xor(HWY_DYNAMIC_DISPATCH(read_words)(words, kWords / kStreams, kStreams), std::memory_order_relaxed);
+    }
+  });
+  return all.load(std::memory_order_relaxed);
+}
+
+void read_memory_kernel(const ReadMemoryParams& p, HostContext& context) {
+  p.word[0] ^= read_pieces(context.threads, p.data.get(), p.bytes / kReadPieceBytes);
+}
 
 // Bytes per second of one pass over whole pieces of `buffer`.
 double read_once(ThreadPool& threads, std::span<const std::byte> buffer) {
-  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
-  const int64_t pieces = static_cast<int64_t>(buffer.size()) / kPieceBytes;
+  const int64_t pieces = std::ssize(buffer) / kReadPieceBytes;
   CHECK(pieces > 0, "a buffer of {} bytes is too small to measure with", buffer.size());
-  std::atomic<uint64_t> sink{0};
   const auto start = std::chrono::steady_clock::now();
-  threads.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const uint64_t word =
-          HWY_DYNAMIC_DISPATCH(read_words)(words + piece * (kPieceBytes / 8), kPieceBytes / 8 / kStreams, kStreams);
-      sink.fetch_xor(word, std::memory_order_relaxed);
-    }
-  });
+  read_pieces(threads, buffer.data(), pieces);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(pieces * kPieceBytes) / seconds.count();
+  return static_cast<double>(pieces * kReadPieceBytes) / seconds.count();
 }
 
 ReadBandwidth summary(const ThreadPool& threads, std::span<const std::byte> buffer, const std::vector<double>& rates) {
   CHECK(!rates.empty(), "a summary of no measurement");
-  return {.bytes = static_cast<int64_t>(buffer.size()) / kPieceBytes * kPieceBytes,
+  return {.bytes = std::ssize(buffer) / kReadPieceBytes * kReadPieceBytes,
           .threads = threads.thread_count(),
           .repetitions = static_cast<int>(rates.size()),
           .median_bytes_per_second = median(rates),
@@ -85,6 +94,12 @@ ReadBandwidth summary(const ThreadPool& threads, std::span<const std::byte> buff
 }
 
 }  // namespace
+
+void read_memory(Stream& stream, const ReadMemoryParams& params) {
+  CHECK(params.bytes % kReadPieceBytes == 0, "{} bytes to read are not whole pieces of {}", params.bytes,
+        kReadPieceBytes);
+  launch_op(stream, "read_memory", &read_memory_kernel, &CudaOps::read_memory, params);
+}
 
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions) {
   CHECK(repetitions >= 1, "{} repetitions of a measurement", repetitions);

@@ -1,4 +1,5 @@
-// How fast this machine reads memory: what every bandwidth-bound kernel is compared with.
+// How fast this machine reads memory: what every bandwidth-bound kernel is compared with. read_memory() reads that of
+// any device; the meter takes the time of the host's.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,19 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "device/fixed.h"
+#include "device/stream.h"
 
 namespace lantern {
+
+// word[0] ^= all 64-bit words of `data`: the least that a kernel can do with memory that it reads.
+struct ReadMemoryParams {
+  DevPtr<const std::byte> data{};  // `bytes`, aligned to 64
+  int64_t bytes = 0;               // a multiple of kReadPieceBytes
+  DevPtr<uint64_t> word{};         // [1]
+};
+inline constexpr int64_t kReadPieceBytes = 2 << 20;
+void read_memory(Stream& stream, const ReadMemoryParams& params);
 
 struct ReadBandwidth {
   int64_t bytes = 0;  // read once per repetition

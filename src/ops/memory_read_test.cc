@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <vector>
+
+#include "ops/host_op_test.h"
 
 namespace lantern {
 namespace {
@@ -46,6 +49,24 @@ TEST(MemoryRead, AMeterReadsItsMemoryAgainAndAgain) {
   }
   EXPECT_EQ((*meter)->result().repetitions, 2);  // the pass that warms up is none of them
   EXPECT_EQ((*meter)->result().best_bytes_per_second, best);
+}
+
+TEST(MemoryRead, TheOpReadsEveryWord) {
+  std::vector<uint64_t> words(3 * kReadPieceBytes / 8);
+  std::mt19937_64 random(1);
+  uint64_t all = 0x1234;
+  for (uint64_t& word : words) all ^= word = random();
+  std::vector<uint64_t> word{0x1234};
+  HostOps ops(2);
+  const auto* bytes = reinterpret_cast<const std::byte*>(words.data());
+  read_memory(ops.stream,
+              {.data = borrow_fixed(bytes, 3 * kReadPieceBytes), .bytes = 3 * kReadPieceBytes, .word = fixed(word)});
+  EXPECT_EQ(word[0], all);
+}
+
+TEST(MemoryRead, TheOpReadsWholePieces) {
+  HostOps ops(1);
+  EXPECT_DEATH(read_memory(ops.stream, {.bytes = 4096}), "4096 bytes to read are not whole pieces of 2097152");
 }
 
 TEST(MemoryRead, RefusesMoreThanThereIs) {

@@ -2,8 +2,10 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/memory_read.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
+#include "ops/random_fill.h"
 #include "ops/rope.h"
 
 namespace lantern::conformance {
@@ -72,6 +74,33 @@ std::vector<Case> cases() {
                     add(bench.stream, {.delta = Fixed<const float>(y), .x = x, .count = 4999});
                     fill(bench.stream, {.x = z, .count = 700, .value = -2.5f});
                     return std::vector<Output>{{"x", bench.get(x)}, {"z", bench.get(z)}};
+                  }});
+  // What dummy weights are made of: the same bits on every device, ends of words among them.
+  for (const auto& [name, values] : {std::pair{"f32", RandomValues::kF32}, std::pair{"bf16", RandomValues::kBf16},
+                                     std::pair{"e4m3", RandomValues::kE4m3}}) {
+    list.push_back({std::string("random_fill_") + name, [values](Bench& bench) {
+                      std::vector<Output> outputs;
+                      for (const int64_t bytes : {0, 3, 8, 300'003}) {
+                        const auto data = bench.room<std::byte>(300'008);
+                        random_fill(bench.stream, {.data = data.sub(0, bytes),
+                                                   .bytes = bytes,
+                                                   .values = values,
+                                                   .key = 0x123456789abcdefu + static_cast<uint64_t>(bytes),
+                                                   .width = 0.37f});
+                        outputs.push_back({std::to_string(bytes) + " bytes", bench.get(data)});
+                      }
+                      return outputs;
+                    }});
+  }
+  list.push_back({"read_memory", [](Bench& bench) {
+                    const auto data = bench.room<std::byte>(5 * kReadPieceBytes);
+                    const auto word = bench.put<uint64_t>({77});
+                    random_fill(bench.stream, {.data = data, .bytes = data.size(), .key = 3});
+                    read_memory(bench.stream,
+                                {.data = Fixed<const std::byte>(data), .bytes = data.size(), .word = word});
+                    const std::vector<uint64_t> read = bench.get(word);
+                    const auto* bytes = reinterpret_cast<const std::byte*>(read.data());
+                    return std::vector<Output>{{"word", std::vector<std::byte>(bytes, bytes + 8)}};
                   }});
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     list.push_back({"embedding_" + std::string(to_string(dtype)), [dtype](Bench& bench) {
