@@ -70,6 +70,7 @@ Result<int> run_bench_step(const Values& values);
 Result<int> run_bench_throughput(const Values& values);
 Result<int> run_bench_latency(const Values& values);
 Result<int> run_bench_memory(const Values& values);
+Result<int> run_bench_kernels(const Values& values);
 Result<int> run_run_batch(const Values& values);
 Result<int> run_serve(const Values& values);
 Result<int> run_eval(const Values& values);

@@ -332,6 +332,7 @@ constexpr Setting kSettings[] = {
      .default_value = "1Gi",
      .help = "Bytes to read in one pass",
      .limits = {.lowest = 1 << 20, .highest = 1e12}},
+    {.name = "filter", .value_name = "TEXT", .help = "Only the cases with TEXT in their names"},
 
     // plan
     {.name = "input",
