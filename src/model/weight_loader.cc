@@ -1,9 +1,9 @@
 // load_weights: binds the tensors of a mapped checkpoint. A first walk checks and adds up, without touching data or
-// memory; the second one binds into memory of the size found.
+// memory; the second one binds into memory of the size found. Everything on a device that needs copies begins at a
+// multiple of 256 bytes, wherever it lies in its file.
 #include <fmt/core.h>
 
 #include <cstring>
-#include <map>
 #include <set>
 #include <span>
 #include <vector>
@@ -20,6 +20,9 @@ namespace lantern {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr int64_t kAlignment = 256;  // of copies, in bytes: what GPUs that fetch tiles or whole sectors ask for
+
+constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 class CheckpointStore final : public WeightStore, private WeightSource, private FixedOwner {
  public:
@@ -32,7 +35,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
 
   Status load() {
     RETURN_IF_ERROR(collect_weights(config_, *this));
-    const int64_t total = mapped_bytes_ + vector_floats_ * static_cast<int64_t>(sizeof(float)) +
+    const int64_t total = matrix_bytes_ + vector_floats_ * static_cast<int64_t>(sizeof(float)) +
                           expert_count_ * static_cast<int64_t>(sizeof(ExpertWeights));
     const auto available = static_cast<double>(device_.available_bytes());
     if (static_cast<double>(total) > available) {
@@ -42,13 +45,13 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                                checkpoint_.dir().string(), static_cast<double>(total) / kGiB, available / kGiB,
                                device_.description()));
     }
-    for (const auto& shard : checkpoint_.shards()) RETURN_IF_ERROR(bring_to_device(*shard));
+    RETURN_IF_ERROR(make_room_for_matrices());
     ASSIGN_OR_RETURN(vectors_,
                      PersistentBuffer<float>::create(device_, "weight vectors", vector_floats_, MemoryClass::kWeights));
     ASSIGN_OR_RETURN(expert_tables_, PersistentBuffer<ExpertWeights>::create(device_, "expert tables", expert_count_,
                                                                              MemoryClass::kWeights));
     binding_ = true;
-    vector_floats_ = expert_count_ = 0;
+    matrix_bytes_ = vector_floats_ = expert_count_ = 0;
     ASSIGN_OR_RETURN(weights_, collect_weights(config_, *this));
     report();
     return {};
@@ -70,7 +73,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
     stored.rows = rows;
     stored.cols = cols;
     stored.dtype = *tensor->info->dtype;
-    stored.data = fixed_bytes(*tensor);
+    stored.data = on_device(*tensor);
     const std::string scale_name = name + "_scale_inv";
     switch (stored.dtype) {
       case DType::kF32:
@@ -98,7 +101,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                                                         where(*tensor), name, tensor->info->dtype_name));
     }
     const int64_t begin = vector_floats_;
-    vector_floats_ += (size + 15) / 16 * 16;  // each on a cache line of its own
+    vector_floats_ += aligned(size * int64_t{sizeof(float)}) / int64_t{sizeof(float)};
     if (!binding_) return DevPtr<const float>();
     std::vector<float> values(static_cast<size_t>(size));
     const std::byte* source = tensor->data().data();
@@ -150,10 +153,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                                "current safetensors version, which aligns tensors",
                                where(*tensor), name, element_bytes));
     }
-    if (!binding_) {
-      mapped_bytes_ += static_cast<int64_t>(info.bytes());
-      used_.insert(info.name);
-    }
+    if (!binding_) used_.insert(info.name);
     return tensor;
   }
 
@@ -175,32 +175,34 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
       return Error(ErrorCode::kUnsupported, fmt::format("{}: '{}' has dtype {}; block scales may be F32 or F8_E8M0",
                                                         where(*scales), scale_name, scales->info->dtype_name));
     }
-    stored.scales = fixed_bytes(*scales);
+    stored.scales = on_device(*scales);
     return {};
   }
 
-  // The host device reads the mapped file itself; others get a copy of it.
-  Status bring_to_device(const SafetensorsFile& shard) {
-    const auto mapping = shard.mapping();
-    const std::string name = shard.path().filename().string();
-    if (device_.kind() == DeviceKind::kCpu) {
-      device_.register_memory(MemoryClass::kWeights, name, mapping.data(), mapping.size());
-      registered_.push_back(mapping.data());
+  // The host device reads the mapped files themselves; others get copies of the matrices.
+  Status make_room_for_matrices() {
+    if (device_.kind() != DeviceKind::kCpu) {
+      ASSIGN_OR_RETURN(copies_, PersistentBuffer<std::byte>::create(device_, "weight matrices", matrix_bytes_,
+                                                                    MemoryClass::kWeights));
       return {};
     }
-    ASSIGN_OR_RETURN(auto copy,
-                     PersistentBuffer<std::byte>::create(device_, name, std::ssize(mapping), MemoryClass::kWeights));
-    device_.copy_to_device(copy->fixed().data(), mapping.data(), mapping.size());
-    copies_.emplace(&shard, std::move(copy));
+    for (const auto& shard : checkpoint_.shards()) {
+      const auto mapping = shard->mapping();
+      device_.register_memory(MemoryClass::kWeights, shard->path().filename().string(), mapping.data(), mapping.size());
+      registered_.push_back(mapping.data());
+    }
     return {};
   }
 
-  // The tensor's bytes as the device sees them.
-  Fixed<const std::byte> fixed_bytes(const Checkpoint::Tensor& tensor) const {
+  // A matrix's bytes as the device sees them; where it needs a copy, this makes it.
+  Fixed<const std::byte> on_device(const Checkpoint::Tensor& tensor) {
     const std::span<const std::byte> data = tensor.data();
-    const auto copy = copies_.find(tensor.file);
-    if (copy == copies_.end()) return mint(data.data(), std::ssize(data));
-    return copy->second->fixed().sub(data.data() - tensor.file->mapping().data(), std::ssize(data));
+    const int64_t begin = matrix_bytes_;
+    matrix_bytes_ += aligned(std::ssize(data));
+    if (copies_ == nullptr) return mint(data.data(), std::ssize(data));
+    const Fixed<std::byte> copy = copies_->fixed().sub(begin, std::ssize(data));
+    device_.copy_to_device(copy.data(), data.data(), data.size());
+    return copy;
   }
   static std::string where(const Checkpoint::Tensor& tensor) { return tensor.file->path().string(); }
 
@@ -232,11 +234,11 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
   std::unique_ptr<PersistentBuffer<float>> vectors_;
   std::unique_ptr<PersistentBuffer<ExpertWeights>> expert_tables_;
   std::vector<const void*> registered_;
-  std::map<const SafetensorsFile*, std::unique_ptr<PersistentBuffer<std::byte>>> copies_;
+  std::unique_ptr<PersistentBuffer<std::byte>> copies_;  // of matrices; null where the files are read in place
   std::set<std::string_view> used_;
 
-  bool binding_ = false;  // false in the first walk
-  int64_t mapped_bytes_ = 0;
+  bool binding_ = false;      // false in the first walk
+  int64_t matrix_bytes_ = 0;  // aligned
   int64_t vector_floats_ = 0;
   int64_t expert_count_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 #include "model/weight_test_checkpoint.h"
@@ -34,11 +35,11 @@ std::string v32_text(const std::string& extra = "") {
 }
 const char* const kFp8 = R"(, "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 32]})";
 
-// A device with a fixed amount of free memory.
+// A device with a fixed amount of free memory, of any kind.
 class SmallDevice final : public Device {
  public:
-  explicit SmallDevice(size_t available) : available_(available) {}
-  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  explicit SmallDevice(size_t available, DeviceKind kind = DeviceKind::kCpu) : available_(available), kind_(kind) {}
+  DeviceKind kind() const override { return kind_; }
   std::string description() const override { return "a small device"; }
   size_t available_bytes() const override { return available_; }
   int worker_count() const override { return 1; }
@@ -50,12 +51,50 @@ class SmallDevice final : public Device {
   }
 
  protected:
-  void* allocate_zeroed(size_t bytes) override { return std::calloc(1, bytes + 1); }
+  void* allocate_zeroed(size_t bytes) override {
+    const size_t rounded = (bytes / 4096 + 1) * 4096;
+    return std::memset(std::aligned_alloc(4096, rounded), 0, rounded);
+  }
   void release_memory(void* address) override { std::free(address); }
 
  private:
   size_t available_;
+  DeviceKind kind_;
 };
+
+// All matrices, their scales, and vectors.
+void for_each_address(const ModelWeights& w, const std::function<void(const void*)>& visit) {
+  const auto matrix = [&](const QuantizedMatrix& m) {
+    if (m.empty()) return;
+    visit(m.data.get());
+    if (m.scales) visit(m.scales.get());
+  };
+  const auto layer = [&](const LayerWeights& l, int64_t experts) {
+    const AttentionWeights& a = l.attention;
+    for (const QuantizedMatrix* m :
+         {&a.q_proj, &a.q_a_proj, &a.q_b_proj, &a.kv_a_proj, &a.kv_b_proj, &a.o_proj, &a.indexer.wq_b, &a.indexer.wk,
+          &a.indexer.weights_proj, &l.dense.gate, &l.dense.up, &l.dense.down, &l.router}) {
+      matrix(*m);
+    }
+    for (const DevPtr<const float>& v : {l.input_layernorm, l.post_attention_layernorm, a.q_a_layernorm,
+                                         a.kv_a_layernorm, a.indexer.k_norm_weight, a.indexer.k_norm_bias}) {
+      visit(v.get());
+    }
+    if (!l.is_moe) return;
+    visit(l.router_bias.get());
+    for (int64_t e = 0; e < experts; ++e) {
+      for (const QuantizedMatrix* m : {&l.experts[e].gate, &l.experts[e].up, &l.experts[e].down}) matrix(*m);
+    }
+  };
+  for (const QuantizedMatrix* m : {&w.embed_tokens, &w.lm_head}) matrix(*m);
+  visit(w.final_norm.get());
+  for (const LayerWeights& l : w.layers) layer(l, 4);
+  for (const MtpWeights& m : w.mtp) {
+    matrix(m.eh_proj);
+    for (const DevPtr<const float>& v : {m.enorm, m.hnorm, m.head_norm}) visit(v.get());
+    layer(m.layer, 4);
+  }
+}
 
 std::string load_error(const std::filesystem::path& dir, const ModelConfig& config) {
   const auto device = make_host_device(1);
@@ -414,6 +453,36 @@ TEST(Weights, SharedIndexersTiedHeadAndUncompressedQueries) {
   EXPECT_EQ(source.shapes.at("model.layers.5.mlp.shared_experts.up_proj.weight"), (std::vector<int64_t>{2816, 2048}));
 }
 
+// A device that cannot read the files gets copies, of which each begins where kernels like it.
+TEST(Weights, CopiesAreAligned) {
+  const ModelConfig config = config_of(v32_text(kFp8));
+  const std::filesystem::path dir = fresh_dir("copies");
+  const Tensors tensors = random_tensors(config, 6, true);
+  write_checkpoint(dir, tensors, 8000);
+  SmallDevice device(size_t{1} << 30, DeviceKind::kCuda);
+  {
+    const auto store = load_weights(dir, config, device);
+    ASSERT_TRUE(store.ok()) << store.error().message();
+    const ModelWeights& w = (*store)->weights();
+    int count = 0;
+    for_each_address(w, [&](const void* address) {
+      ++count;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(address) % 256, 0u);
+      EXPECT_TRUE(device.ledger().contains(address, 1));
+    });
+    EXPECT_GT(count, 100);
+    expect_matrix(w.lm_head, tensors, "lm_head.weight");
+    expect_vector(w.final_norm, tensors, "model.norm.weight");
+    expect_matrix(w.layers[0].attention.kv_a_proj, tensors, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", 16,
+                  32);
+    for (int e = 0; e < 4; ++e) {
+      expect_matrix(w.mtp[0].layer.experts[e].down, tensors,
+                    fmt::format("model.layers.2.mlp.experts.{}.down_proj.weight", e), 16, 32);
+    }
+  }
+  EXPECT_EQ(device.ledger().total_bytes(), 0u);
+}
+
 TEST(Weights, TooLittleMemoryIsSaidWithNumbers) {
   const std::filesystem::path dir = fresh_dir("memory");
   const ModelConfig config = config_of(v32_text());
@@ -503,6 +572,7 @@ TEST(DummyWeights, AreScaledFiniteAndReproducible) {
     ASSERT_EQ(w.mtp.size(), 1u);
     EXPECT_EQ(w.mtp[0].head.data.get(), w.lm_head.data.get());
     EXPECT_TRUE(one->ledger().contains(up.data.get(), static_cast<size_t>(up.rows * up.row_bytes)));
+    for_each_address(w, [](const void* address) { EXPECT_EQ(reinterpret_cast<uintptr_t>(address) % 256, 0u); });
   }
 }
 
