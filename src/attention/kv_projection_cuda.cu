@@ -18,22 +18,38 @@ constexpr int kPerLane = kMaxColumns / kWarp;
 constexpr int64_t kTokenTile = 8;
 constexpr unsigned kThreads = 256;
 
-// Four values of a row from column `col` on, a multiple of 4, with their scale.
-template <class T>
-__device__ float4 four_weights(const KvUpProjection& w, int64_t row, int32_t col) {
+// kCount neighbouring values of a row without their scale, from column `col` on, a multiple of kCount.
+template <class T, int kCount>
+__device__ void load_codes(const KvUpProjection& w, int64_t row, int32_t col, uint32_t* words) {
+  constexpr int kWords = kCount * static_cast<int>(sizeof(T)) / 4;
   const auto* at = reinterpret_cast<const T*>(w.data.get() + row * w.row_bytes) + col;
-  float4 v;
-  if constexpr (sizeof(T) == 1) {
-    const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(at));
-    const float2 low = widen_e4m3_pair(codes & 0xffffu), high = widen_e4m3_pair(codes >> 16);
-    v = make_float4(low.x, low.y, high.x, high.y);
+  if constexpr (kWords % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) *(reinterpret_cast<uint4*>(words) + i) = __ldg(reinterpret_cast<const uint4*>(at) + i);
+  } else if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(words) = __ldg(reinterpret_cast<const uint2*>(at));
   } else {
-    const uint2 pairs = __ldg(reinterpret_cast<const uint2*>(at));
-    v = make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
-                    __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+    *words = __ldg(reinterpret_cast<const uint32_t*>(at));
   }
-  const float scale = scale_at(w, row, col);
+}
+// Values 4 i .. 4 i + 3 of them.
+template <class T>
+__device__ float4 four_of(const uint32_t* words, int i) {
+  if constexpr (sizeof(T) == 1) {
+    const float2 low = widen_e4m3_pair(words[i] & 0xffffu), high = widen_e4m3_pair(words[i] >> 16);
+    return make_float4(low.x, low.y, high.x, high.y);
+  } else {
+    const uint32_t a = words[2 * i], b = words[2 * i + 1];
+    return make_float4(__uint_as_float(a << 16), __uint_as_float(a & 0xffff0000u), __uint_as_float(b << 16),
+                       __uint_as_float(b & 0xffff0000u));
+  }
+}
+__device__ float4 scaled(const float4& v, float scale) {
   return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+}
+// The end of the rows from `row` on that have its scales, `end` at most.
+__device__ int32_t end_of_scale(const KvUpProjection& w, int32_t row, int32_t end) {
+  return w.block_rows == 0 ? end : min(end, (row / w.block_rows + 1) * w.block_rows);
 }
 
 // A block for each head: a thread has four columns of a quarter of the head's rows.
@@ -44,37 +60,45 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
   if (tokens <= 0) return;
   const int32_t nope = p.kv_b.nope_dim, rank = p.kv_b.kv_lora_rank;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < kTokens * nope; i += kColumnThreads * kParts) {
-    const int32_t r = min(i / nope, tokens - 1);
-    query[i] = p.q[(first + r) * p.q_token_stride + h * p.q_head_stride + i % nope];
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+#pragma unroll
+  for (int r = 0; r < kTokens; ++r) {
+    const float* from = p.q.get() + (first + min(r, tokens - 1)) * p.q_token_stride + h * p.q_head_stride;
+    for (int32_t i = thread; i < nope; i += kColumnThreads * kParts) query[r * nope + i] = from[i];
   }
   float* const sums = query + kTokens * nope;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t col = thread % kColumnThreads * kPerThread, part = thread / kColumnThreads;
-  const int32_t begin = nope * part / kParts, end = nope * (part + 1) / kParts;
-  const int64_t row = h * (nope + p.kv_b.v_dim);
+  const auto first_row = static_cast<int32_t>(h) * (nope + p.kv_b.v_dim);
+  const int32_t end = first_row + nope * (part + 1) / kParts;
+  int32_t row = first_row + nope * part / kParts;
   float4 sum[kTokens] = {};
   __syncthreads();
-  const auto add = [&](int32_t i, const float4& w) {
+  while (col < rank && row < end) {
+    const float scale = scale_at(p.kv_b, row, col);
+    const int32_t run = end_of_scale(p.kv_b, row, end);
+    const auto add = [&](int32_t at, const uint32_t* words) {
+      const float4 w = scaled(four_of<T>(words, 0), scale);
 #pragma unroll
-    for (int r = 0; r < kTokens; ++r) {
-      const float q = query[r * nope + i];
-      sum[r].x = __fmaf_rn(q, w.x, sum[r].x);
-      sum[r].y = __fmaf_rn(q, w.y, sum[r].y);
-      sum[r].z = __fmaf_rn(q, w.z, sum[r].z);
-      sum[r].w = __fmaf_rn(q, w.w, sum[r].w);
+      for (int r = 0; r < kTokens; ++r) {
+        const float q = query[r * nope + at - first_row];
+        sum[r].x = __fmaf_rn(q, w.x, sum[r].x);
+        sum[r].y = __fmaf_rn(q, w.y, sum[r].y);
+        sum[r].z = __fmaf_rn(q, w.z, sum[r].z);
+        sum[r].w = __fmaf_rn(q, w.w, sum[r].w);
+      }
+    };
+    for (; row + kBatch <= run; row += kBatch) {
+      __align__(8) uint32_t batch[kBatch][2];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) load_codes<T, kPerThread>(p.kv_b, row + b, col, batch[b]);
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) add(row + b, batch[b]);
     }
-  };
-  if (col < rank) {
-    int32_t i = begin;
-    for (; i + kBatch <= end; i += kBatch) {
-      float4 batch[kBatch];
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) batch[b] = four_weights<T>(p.kv_b, row + i + b, col);
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) add(i + b, batch[b]);
+    for (; row < run; ++row) {
+      __align__(8) uint32_t words[2];
+      load_codes<T, kPerThread>(p.kv_b, row, col, words);
+      add(row, words);
     }
-    for (; i < end; ++i) add(i, four_weights<T>(p.kv_b, row + i, col));
   }
 #pragma unroll
   for (int r = 0; r < kTokens; ++r) {
@@ -94,11 +118,13 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
 // A block for each head, a warp for each output; a lane has 16 neighbouring columns of all of its warp's rows.
 template <class T, int kTokens>
 __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(ProjectValueParams p) {
+  constexpr int kWords = kPerLane * static_cast<int>(sizeof(T)) / 4, kRows = sizeof(T) == 1 ? 8 : 4;
   const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
   if (tokens <= 0) return;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarp), warp = static_cast<int32_t>(threadIdx.x / kWarp);
-  const int32_t col = lane * kPerLane;
+  const int32_t col = lane * kPerLane, last = p.kv_b.v_dim - 1;
+  const auto first_row = static_cast<int32_t>(h) * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim;
   float4 x[kTokens][kPerLane / 4];
 #pragma unroll
   for (int r = 0; r < kTokens; ++r) {
@@ -106,24 +132,32 @@ __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(
 #pragma unroll
     for (int i = 0; i < kPerLane / 4; ++i) x[r][i] = reinterpret_cast<const float4*>(from)[i];
   }
-  const int64_t row = h * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim;
-#pragma unroll 4
-  for (int32_t v = warp; v < p.kv_b.v_dim; v += kValueWarps) {
-    float4 w[kPerLane / 4];
+  for (int32_t v = warp; v <= last; v += kRows * kValueWarps) {
+    __align__(16) uint32_t words[kRows][kWords];
 #pragma unroll
-    for (int i = 0; i < kPerLane / 4; ++i) w[i] = four_weights<T>(p.kv_b, row + v, col + 4 * i);
+    for (int b = 0; b < kRows; ++b) {
+      load_codes<T, kPerLane>(p.kv_b, first_row + min(v + b * kValueWarps, last), col, words[b]);
+    }
 #pragma unroll
-    for (int r = 0; r < kTokens; ++r) {
-      float sum = 0;
+    for (int b = 0; b < kRows; ++b) {
+      const int32_t own = min(v + b * kValueWarps, last);
+      const float scale = scale_at(p.kv_b, first_row + own, col);
 #pragma unroll
-      for (int i = 0; i < kPerLane / 4; ++i) {
-        sum = __fmaf_rn(w[i].x, x[r][i].x, sum);
-        sum = __fmaf_rn(w[i].y, x[r][i].y, sum);
-        sum = __fmaf_rn(w[i].z, x[r][i].z, sum);
-        sum = __fmaf_rn(w[i].w, x[r][i].w, sum);
+      for (int r = 0; r < kTokens; ++r) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < kPerLane / 4; ++i) {
+          const float4 w = scaled(four_of<T>(words[b], i), scale);
+          sum = __fmaf_rn(w.x, x[r][i].x, sum);
+          sum = __fmaf_rn(w.y, x[r][i].y, sum);
+          sum = __fmaf_rn(w.z, x[r][i].z, sum);
+          sum = __fmaf_rn(w.w, x[r][i].w, sum);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0 && r < tokens && v + b * kValueWarps <= last) {
+          p.out[((first + r) * p.kv_b.heads + h) * p.kv_b.v_dim + own] = sum;
+        }
       }
-      sum = warp_sum(sum);
-      if (lane == 0 && r < tokens) p.out[((first + r) * p.kv_b.heads + h) * p.kv_b.v_dim + v] = sum;
     }
   }
 }
@@ -178,11 +212,11 @@ __global__ void project_value_kernel(ProjectValueParams p) {
   }
 }
 
-// Whether four neighbouring columns lie together, with one scale.
-bool fours_take(const KvUpProjection& w) {
-  return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kPerThread == 0 &&
-         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 8 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 8 == 0 &&
-         (w.block_rows == 0 || w.block_cols % kPerThread == 0);
+// Whether kPerLane neighbouring columns lie together, with one scale.
+bool tiles_take(const KvUpProjection& w) {
+  return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kPerLane == 0 &&
+         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0 &&
+         (w.block_rows == 0 || w.block_cols % kPerLane == 0);
 }
 
 template <class T, int kTokens>
@@ -202,7 +236,7 @@ void project_tiles(void* stream, const ProjectValueParams& p) {
 }  // namespace
 
 void absorb_query(void* stream, const AbsorbQueryParams& p) {
-  if (fours_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
+  if (tiles_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
     if (p.kv_b.dtype == DType::kBF16) {
       return p.tokens <= 2 ? absorb_tiles<bf16_t, 1>(stream, p) : absorb_tiles<bf16_t, kTokenTile>(stream, p);
     }
@@ -214,7 +248,7 @@ void absorb_query(void* stream, const AbsorbQueryParams& p) {
                 kThreads, 0, p);
 }
 void project_value(void* stream, const ProjectValueParams& p) {
-  if (fours_take(p.kv_b) && p.kv_b.kv_lora_rank == kMaxColumns &&
+  if (tiles_take(p.kv_b) && p.kv_b.kv_lora_rank == kMaxColumns &&
       reinterpret_cast<uintptr_t>(p.out_latent.get()) % 16 == 0) {
     if (p.kv_b.dtype == DType::kBF16) {
       return p.tokens <= 2 ? project_tiles<bf16_t, 1>(stream, p) : project_tiles<bf16_t, 4>(stream, p);

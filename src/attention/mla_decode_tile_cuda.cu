@@ -89,27 +89,44 @@ __device__ void copy_rows(const MlaDecodeParams& p, int64_t t, int32_t keys, int
   ptx::end_copy_group();
 }
 
+// Four e4m3 codes, none of them NaN, times 2^56 `factor` as bf16: exact where the result is normal. A code's exponent and
+// mantissa are put where bf16 has the lowest of its own, which is 2^-120 of the value.
+__device__ uint2 widen_codes(uint32_t codes, uint32_t factor) {
+  constexpr uint32_t kTwoTo64 = 0x5f805f80u;
+  const uint32_t low = __byte_perm(codes, 0, 0x1404), high = __byte_perm(codes, 0, 0x3424);
+  const uint32_t a = (low & 0x80008000u) | ((low >> 4) & 0x07f007f0u);
+  const uint32_t b = (high & 0x80008000u) | ((high >> 4) & 0x07f007f0u);
+  return make_uint2(ptx::multiply_bf16(ptx::multiply_bf16(a, kTwoTo64), factor),
+                    ptx::multiply_bf16(ptx::multiply_bf16(b, kTwoTo64), factor));
+}
+__device__ bool holds_nan(uint32_t codes) { return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0; }
+
 // FP8 rows to rows of bf16. Four threads for each row, a group of one scale each.
 __device__ void widen_rows(const std::byte* raw, std::byte* tile) {
   const auto row = static_cast<int>(threadIdx.x / 4), group = static_cast<int>(threadIdx.x % 4);
   const std::byte* from = raw + row * kFp8RowBytes;
   const float scale = *reinterpret_cast<const float*>(from + kRank + 4 * group);
+  const float factor = scale * 0x1p56f;  // scales are powers of two, of 2^-13 and more
+  const uint32_t factors = ptx::pack_bf16(factor, factor);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int piece = (i + 2 * group) & 7;  // neighbours read different banks
+    const int piece = (i + group) & 7;  // neighbours write to different banks
     const uint4 codes = *reinterpret_cast<const uint4*>(from + group * kFp8ScaleGroup + piece * 16);
-    uint32_t pairs[8];
+    uint2 pairs[4];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
       const uint32_t four = (&codes.x)[word];
-      const float2 low = widen_e4m3_pair(four & 0xffffu), high = widen_e4m3_pair(four >> 16);
-      pairs[2 * word] = ptx::pack_bf16(low.x * scale, low.y * scale);
-      pairs[2 * word + 1] = ptx::pack_bf16(high.x * scale, high.y * scale);
+      pairs[word] = widen_codes(four, factors);
+      if (holds_nan(four)) {
+        const float2 low = widen_e4m3_pair(four & 0xffffu), high = widen_e4m3_pair(four >> 16);
+        pairs[word] = make_uint2(ptx::pack_bf16(low.x * scale, low.y * scale),
+                                 ptx::pack_bf16(high.x * scale, high.y * scale));
+      }
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       *reinterpret_cast<uint4*>(tile + swizzled(row, group * 16 + 2 * piece + half, kRowBytes)) =
-          make_uint4(pairs[4 * half], pairs[4 * half + 1], pairs[4 * half + 2], pairs[4 * half + 3]);
+          make_uint4(pairs[2 * half].x, pairs[2 * half].y, pairs[2 * half + 1].x, pairs[2 * half + 1].y);
     }
   }
 #pragma unroll
@@ -175,6 +192,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) largest[m][0] = largest[m][1] = -INFINITY;
 
+  // 16 heads' queries stay in registers, as the first operands of all steps.
+  constexpr bool kKeepQueries = kRowTiles == 1;
+  constexpr int kSteps = kRowPieces / 2;
+  uint32_t queries[kKeepQueries ? kSteps : 1][4];
+  if constexpr (kKeepQueries) {
+    __syncthreads();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) load_operand(queries[step], base + L::kQuery, 0, 2 * step, kRowBytes);
+  }
+
   for (int32_t tile = begin; tile < end; ++tile) {
     uint32_t rows = base + L::kTile;
     ptx::wait_for_copies<0>();
@@ -192,8 +219,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     // Scores of the warp's heads and keys.
     float scores[kRowTiles][kKeyTiles][4] = {};
     const int first_key = share * 8 * kKeyTiles;
-#pragma unroll 4
-    for (int step = 0; step < kRowPieces / 2; step += 2) {
+#pragma unroll(kKeepQueries ? kSteps / 2 : 4)
+    for (int step = 0; step < kSteps; step += 2) {
       // Of two steps of 16 columns: b[i][..] is step i's.
       uint32_t b[2][kKeyTiles][2];
       if constexpr (kKeyTiles == 2) {
@@ -219,10 +246,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          uint32_t a[4];
-          load_operand(a, base + L::kQuery, first_row + 16 * m, 2 * (step + i), kRowBytes);
+          if constexpr (kKeepQueries) {
 #pragma unroll
-          for (int n = 0; n < kKeyTiles; ++n) ptx::mma_bf16(scores[m][n], a, b[i][n]);
+            for (int n = 0; n < kKeyTiles; ++n) ptx::mma_bf16(scores[m][n], queries[step + i], b[i][n]);
+          } else {
+            uint32_t a[4];
+            load_operand(a, base + L::kQuery, first_row + 16 * m, 2 * (step + i), kRowBytes);
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; ++n) ptx::mma_bf16(scores[m][n], a, b[i][n]);
+          }
         }
       }
     }

@@ -54,6 +54,7 @@ KernelWork moe_work(KernelMemory& memory, const MoeShape& shape, int32_t tokens)
                          .expert_ids = memory.put(ids),
                          .expert_weights = memory.floats(pairs),
                          .experts = memory.put(experts),
+                         .first_expert = experts[0],
                          .tokens = tokens,
                          .experts_per_token = shape.per_token,
                          .num_experts = shape.experts,

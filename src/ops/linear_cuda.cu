@@ -40,10 +40,11 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(LinearParams p) {
 }
 
 // `rounded`: the launch's rows of x as bf16, of which X = bf16_t reads.
-template <class T, class X, int kGroups>
+template <class T, class X, int kGroups, int kSplits, int kTiles>
 __global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams p, const bf16_t* rounded) {
-  __shared__ TileShared<kGroups> s;
-  const int64_t first_output = int64_t{blockIdx.x} * kTileOutputs, first = int64_t{blockIdx.y} * 8 * kGroups;
+  using Shared = TileShared<kGroups, kSplits, kTiles>;
+  __shared__ Shared s;
+  const int64_t first_output = int64_t{blockIdx.x} * Shared::kOutputs, first = int64_t{blockIdx.y} * 8 * kGroups;
   const auto rows = static_cast<int>(min(int64_t{8 * kGroups}, p.real_rows.of(p.rows) - first));
   if (rows <= 0) return;
   const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
@@ -59,21 +60,40 @@ __global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams 
       x.row[group] = rounded + (first + n) * p.weight.cols + 16 * c;
     }
   }
-  weight_tile<T>(WeightRows<T>(p.weight, first_output), WeightRows<T>(p.weight, first_output + 16), p.weight.cols, x,
-                 s);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
-    const int n = at / kTileOutputs, o = at % kTileOutputs;
+  const int64_t tile = first_output + tile_span<kSplits>() * 16 * kTiles;
+  if constexpr (kTiles == 1) {
+    weight_tile<T>({WeightRows<T>(p.weight, tile)}, p.weight.cols, x, s);
+  } else {
+    weight_tile<T>({WeightRows<T>(p.weight, tile), WeightRows<T>(p.weight, tile + 16)}, p.weight.cols, x, s);
+  }
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * Shared::kOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
     if (first_output + o >= p.weight.rows) continue;
     float& y = p.y[(first + n) * p.y_stride + first_output + o];
-    y = p.accumulate ? y + s.sums[0][n][o] : s.sums[0][n][o];
+    y = p.accumulate ? y + s.out[n][o] : s.out[n][o];
   }
 }
 
+template <class T, class X, int kGroups, int kSplits, int kTiles>
+void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
+  launch_kernel(
+      stream, "linear tile", &linear_tile_kernel<T, X, kGroups, kSplits, kTiles>,
+      dim3(blocks_for(p.weight.rows, TileShared<kGroups, kSplits, kTiles>::kOutputs), blocks_for(p.rows, 8 * kGroups)),
+      kTileThreads, 0, p, rounded);
+}
+template <class T, class X, int kGroups, int kSplits>
+void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
+  // Where large tiles would leave multiprocessors of the largest GPUs without a block.
+  constexpr int64_t kFewOutputs = int64_t{132} * 32 * kSpans<kSplits>;
+  constexpr int kSmall = kGroups == 1 ? 1 : 2;
+  p.weight.rows < kFewOutputs ? launch_tile<T, X, kGroups, kSplits, kSmall>(stream, p, rounded)
+                              : launch_tile<T, X, kGroups, kSplits, 2>(stream, p, rounded);
+}
+// The splits follow from the weight, for equal sums whatever the rows.
 template <class T, class X, int kGroups>
 void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
-  launch_kernel(stream, "linear tile", &linear_tile_kernel<T, X, kGroups>,
-                dim3(blocks_for(p.weight.rows, kTileOutputs), blocks_for(p.rows, 8 * kGroups)), kTileThreads, 0, p,
-                rounded);
+  tile_splits(p.weight.cols) == kTileWarps ? launch_tile<T, X, kGroups, kTileWarps>(stream, p, rounded)
+                                           : launch_tile<T, X, kGroups, kTileWarps / 2>(stream, p, rounded);
 }
 
 template <class T>

@@ -188,20 +188,35 @@ __device__ InputRows<X, kGroups> tile_inputs(int rows, const Row& row) {
   return x;
 }
 
-// activation[n, i] of the tile's rows, as bf16, for the 16 intermediate values from 16 blockIdx.x on.
-template <class T, class X, int kGroups>
+// activation[n, i] of the tile's rows, as bf16, for the 16 intermediate values of each span from `first` on.
+template <class T, class X, int kGroups, int kSplits>
 __device__ void gate_up_tile(const ExpertWeights& w, const InputRows<X, kGroups>& x, int rows, bf16_t* activation) {
-  __shared__ TileShared<kGroups> s;
-  const int64_t first = int64_t{blockIdx.x} * 16, intermediate = w.gate.rows;
-  weight_tile<T>(WeightRows<T>(w.gate, first), WeightRows<T>(w.up, first), w.gate.cols, x, s);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * 16; at += static_cast<int>(kTileThreads)) {
-    const int n = at / 16, i = at % 16;
+  constexpr int kValues = 16 * kSpans<kSplits>;
+  __shared__ TileShared<kGroups, kSplits, 2> s;
+  const int64_t first = int64_t{blockIdx.x} * kValues, tile = first + 16 * tile_span<kSplits>();
+  const int64_t intermediate = w.gate.rows;
+  weight_tile<T>({WeightRows<T>(w.gate, tile), WeightRows<T>(w.up, tile)}, w.gate.cols, x, s);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * kValues; at += static_cast<int>(kTileThreads)) {
+    const int n = at / kValues, i = at % kValues, gate = i / 16 * 32 + i % 16;
     if (first + i >= intermediate) continue;
-    activation[n * intermediate + first + i] = narrow_bf16(silu(s.sums[0][n][i]) * s.sums[0][n][16 + i]);
+    activation[n * intermediate + first + i] = narrow_bf16(silu(s.out[n][gate]) * s.out[n][gate + 16]);
   }
 }
 
-template <class T, class X, int kGroups>
+// write(n, o, value) for the outputs o of w and the rows n of the tile.
+template <class T, int kGroups, int kSplits, class Write>
+__device__ void down_tile(const QuantizedMatrix& w, const InputRows<bf16_t, kGroups>& x, int rows, const Write& write) {
+  using Shared = TileShared<kGroups, kSplits, 2>;
+  __shared__ Shared s;
+  const int64_t first = int64_t{blockIdx.x} * Shared::kOutputs, tile = first + 32 * tile_span<kSplits>();
+  weight_tile<T>({WeightRows<T>(w, tile), WeightRows<T>(w, tile + 16)}, w.cols, x, s);
+  for (auto at = static_cast<int>(threadIdx.x); at < rows * Shared::kOutputs; at += static_cast<int>(kTileThreads)) {
+    const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
+    if (first + o < w.rows) write(n, first + o, s.out[n][o]);
+  }
+}
+
+template <class T, class X, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads)
     mlp_gate_up_tile_kernel(MlpParams p, const bf16_t* rounded, bf16_t* activation, int64_t first_token,
                             int64_t tokens) {
@@ -209,63 +224,50 @@ __global__ void __launch_bounds__(kTileThreads)
   const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
   if (rows <= 0) return;
   const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
-    if constexpr (sizeof(X) == 4)
-      return p.x.get() + (first_token + first + n) * hidden;
-    else
-      return rounded + (first + n) * hidden;
+    if constexpr (sizeof(X) == 4) return p.x.get() + (first_token + first + n) * hidden;
+    else return rounded + (first + n) * hidden;
   });
-  gate_up_tile<T>(p.weights, x, rows, activation + first * p.weights.gate.rows);
+  gate_up_tile<T, X, kGroups, kSplits>(p.weights, x, rows, activation + first * p.weights.gate.rows);
 }
 
-template <class T, int kGroups>
+template <class T, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads)
     mlp_down_tile_kernel(MlpParams p, const bf16_t* activation, int64_t first_token, int64_t tokens) {
-  __shared__ TileShared<kGroups> s;
   const QuantizedMatrix& w = p.weights.down;
-  const int64_t first = int64_t{blockIdx.y} * 8 * kGroups, first_output = int64_t{blockIdx.x} * kTileOutputs;
+  const int64_t first = int64_t{blockIdx.y} * 8 * kGroups;
   const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
   if (rows <= 0) return;
   const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + (first + n) * w.cols; });
-  weight_tile<T>(WeightRows<T>(w, first_output), WeightRows<T>(w, first_output + 16), w.cols, x, s);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
-    const int n = at / kTileOutputs, o = at % kTileOutputs;
-    if (first_output + o >= w.rows) continue;
-    float& y = p.y[(first_token + first + n) * w.rows + first_output + o];
-    y = p.accumulate ? y + s.sums[0][n][o] : s.sums[0][n][o];
-  }
+  down_tile<T, kGroups, kSplits>(w, x, rows, [&](int n, int64_t o, float value) {
+    float& y = p.y[(first_token + first + n) * w.rows + o];
+    y = p.accumulate ? y + value : value;
+  });
 }
 
-template <class T, class X, int kGroups>
-__global__ void __launch_bounds__(kTileThreads)
-    moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+template <class T, class X, int kGroups, int kSplits>
+__global__ void __launch_bounds__(kTileThreads) moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
   if (rows == 0) return;
   const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
     const int64_t token = s.row_token[first + n];
-    if constexpr (sizeof(X) == 4)
-      return p.x.get() + (first_token + token) * p.hidden;
-    else
-      return static_cast<const bf16_t*>(s.rounded) + token * p.hidden;
+    if constexpr (sizeof(X) == 4) return p.x.get() + (first_token + token) * p.hidden;
+    else return static_cast<const bf16_t*>(s.rounded) + token * p.hidden;
   });
-  gate_up_tile<T>(p.experts[expert], x, rows, reinterpret_cast<bf16_t*>(s.activation) + first * p.intermediate);
+  gate_up_tile<T, X, kGroups, kSplits>(p.experts[expert], x, rows,
+                                       reinterpret_cast<bf16_t*>(s.activation) + first * p.intermediate);
 }
 
-template <class T, int kGroups>
+template <class T, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads) moe_down_tile_kernel(MoeParams p, MoeScratch s) {
-  __shared__ TileShared<kGroups> shared;
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
   if (rows == 0) return;
-  const QuantizedMatrix& w = p.experts[expert].down;
-  const int64_t first_output = int64_t{blockIdx.x} * kTileOutputs;
   const auto* activation = reinterpret_cast<const bf16_t*>(s.activation) + first * p.intermediate;
   const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + n * p.intermediate; });
-  weight_tile<T>(WeightRows<T>(w, first_output), WeightRows<T>(w, first_output + 16), w.cols, x, shared);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * kTileOutputs; at += static_cast<int>(kTileThreads)) {
-    const int n = at / kTileOutputs, o = at % kTileOutputs;
-    if (first_output + o < w.rows) s.down[int64_t{first + n} * p.hidden + first_output + o] = shared.sums[0][n][o];
-  }
+  down_tile<T, kGroups, kSplits>(p.experts[expert].down, x, rows, [&](int n, int64_t o, float value) {
+    s.down[int64_t{first + n} * p.hidden + o] = value;
+  });
 }
 
 // y[t, :] += sum over j of weight * row, in order of j. A block for each token.
@@ -287,20 +289,33 @@ bool tiles_take(const ExpertWeights& w, const float* x) {
          w.gate.dtype == w.down.dtype && aligned_rows(x, w.gate.cols);
 }
 
+// The tile kernels of a pass, for the splits that the weights' columns call for.
+template <class T, int kGroups, int kSplits>
+void mlp_gate_up_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_t* rounded, int64_t first,
+                       int64_t tokens) {
+  auto* kernel = &mlp_gate_up_tile_kernel<T, bf16_t, kGroups, kSplits>;
+  if constexpr (kGroups == 1) {
+    if (rounded == nullptr) kernel = &mlp_gate_up_tile_kernel<T, float, 1, kSplits>;
+  }
+  launch_kernel(stream, "mlp gate and up tiles", kernel,
+                dim3(blocks_for(p.weights.gate.rows, 16 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
+                kTileThreads, 0, p, rounded, activation, first, tokens);
+}
+template <class T, int kGroups, int kSplits>
+void mlp_down_tiles(void* stream, const MlpParams& p, const bf16_t* activation, int64_t first, int64_t tokens) {
+  launch_kernel(stream, "mlp down tiles", &mlp_down_tile_kernel<T, kGroups, kSplits>,
+                dim3(blocks_for(p.weights.down.rows, 32 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
+                kTileThreads, 0, p, activation, first, tokens);
+}
 template <class T, int kGroups>
 void mlp_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_t* rounded, int64_t first,
                int64_t tokens) {
-  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
-  const unsigned tiles = blocks_for(tokens, 8 * kGroups);
-  auto* gate_up = &mlp_gate_up_tile_kernel<T, bf16_t, kGroups>;
-  if constexpr (kGroups == 1) {
-    if (rounded == nullptr) gate_up = &mlp_gate_up_tile_kernel<T, float, 1>;
-  }
-  launch_kernel(stream, "mlp gate and up tiles", gate_up, dim3(blocks_for(intermediate, 16), tiles), kTileThreads, 0, p,
-                rounded, activation, first, tokens);
-  launch_kernel(stream, "mlp down tiles", &mlp_down_tile_kernel<T, kGroups>,
-                dim3(blocks_for(hidden, kTileOutputs), tiles), kTileThreads, 0, p,
-                static_cast<const bf16_t*>(activation), first, tokens);
+  constexpr int kAll = kTileWarps, kHalf = kTileWarps / 2;
+  tile_splits(p.weights.gate.cols) == kAll
+      ? mlp_gate_up_tiles<T, kGroups, kAll>(stream, p, activation, rounded, first, tokens)
+      : mlp_gate_up_tiles<T, kGroups, kHalf>(stream, p, activation, rounded, first, tokens);
+  tile_splits(p.weights.down.cols) == kAll ? mlp_down_tiles<T, kGroups, kAll>(stream, p, activation, first, tokens)
+                                           : mlp_down_tiles<T, kGroups, kHalf>(stream, p, activation, first, tokens);
 }
 
 template <class T>
@@ -330,13 +345,14 @@ void mlp_by_tiles(void* stream, const MlpParams& p) {
   }
 }
 
-template <class T, int kGroups>
-void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens, unsigned tiles) {
-  auto* gate_up = &moe_gate_up_tile_kernel<T, bf16_t, kGroups>;
+template <class T, int kGroups, int kSplits>
+void moe_gate_up_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens,
+                       unsigned tiles) {
+  auto* kernel = &moe_gate_up_tile_kernel<T, bf16_t, kGroups, kSplits>;
   bool in_place = false;
   if constexpr (kGroups == 1) {
     in_place = tokens <= kCudaRowsRoundedInPlace;
-    if (in_place) gate_up = &moe_gate_up_tile_kernel<T, float, 1>;
+    if (in_place) kernel = &moe_gate_up_tile_kernel<T, float, 1, kSplits>;
   }
   if (!in_place) {
     round_rows(stream, {.x = p.x.get() + first * p.hidden,
@@ -347,10 +363,21 @@ void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t fi
                         .cols = p.hidden,
                         .real_rows = {}});
   }
-  launch_kernel(stream, "moe gate and up tiles", gate_up, dim3(blocks_for(p.intermediate, 16), tiles), kTileThreads, 0,
-                p, s, first);
-  launch_kernel(stream, "moe down tiles", &moe_down_tile_kernel<T, kGroups>,
-                dim3(blocks_for(p.hidden, kTileOutputs), tiles), kTileThreads, 0, p, s);
+  launch_kernel(stream, "moe gate and up tiles", kernel,
+                dim3(blocks_for(p.intermediate, 16 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s, first);
+}
+template <class T, int kGroups, int kSplits>
+void moe_down_tiles(void* stream, const MoeParams& p, const MoeScratch& s, unsigned tiles) {
+  launch_kernel(stream, "moe down tiles", &moe_down_tile_kernel<T, kGroups, kSplits>,
+                dim3(blocks_for(p.hidden, 32 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s);
+}
+template <class T, int kGroups>
+void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens, unsigned tiles) {
+  constexpr int kAll = kTileWarps, kHalf = kTileWarps / 2;
+  tile_splits(p.hidden) == kAll ? moe_gate_up_tiles<T, kGroups, kAll>(stream, p, s, first, tokens, tiles)
+                                : moe_gate_up_tiles<T, kGroups, kHalf>(stream, p, s, first, tokens, tiles);
+  tile_splits(p.intermediate) == kAll ? moe_down_tiles<T, kGroups, kAll>(stream, p, s, tiles)
+                                      : moe_down_tiles<T, kGroups, kHalf>(stream, p, s, tiles);
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // The product of a tile of weight rows with a few rows of x on tensor cores: the inside of the fast matrix kernels. It
 // reads each weight once, from global memory straight into the registers that the tensor cores want.
 //
-// A block of kTileWarps warps computes kTileOutputs outputs (two tiles of 16) for up to 8 kGroups rows of x. K is cut
-// into pieces of kChunk columns, runs of whose go to the warps, and the warps' sums are added in order: an order that
-// follows from the weight alone. Within a chunk lane l % 4 takes 16 neighbouring columns, in A and B alike, so that it
-// loads them whole. FP8: the sum of a block of 128 columns is multiplied by the block's scale.
+// A block of kTileWarps warps computes tiles of 16 outputs for up to 8 kGroups rows of x. K is cut into pieces of kChunk
+// columns; kSplits warps share out their runs, and their sums are added in order: an order that follows from the weight
+// alone (tile_splits()). The kTileWarps / kSplits spans of warps have kTiles tiles each. Within a chunk lane l % 4 takes
+// 16 neighbouring columns, in A and B alike, so that it loads them whole. FP8: the sum of a block of 128 columns is
+// multiplied by the block's scale.
 #pragma once
 
 #include "device/cuda/block_reduce.cuh"
@@ -16,8 +17,12 @@ namespace lantern::cuda {
 
 constexpr int kTileWarps = 8;
 constexpr unsigned kTileThreads = kTileWarps * kWarp;
-constexpr int kTileOutputs = 32;
 constexpr int kChunk = 64;
+
+// Warps that share out the K of a weight of so many columns: all, or half where each would have little to do.
+constexpr int tile_splits(int64_t cols) { return cols >= 4096 ? kTileWarps : kTileWarps / 2; }
+template <int kSplits>
+constexpr int kSpans = kTileWarps / kSplits;
 
 // Whether the weight's format and place are such that weight_tile() takes it. For the host.
 inline bool tile_takes(const QuantizedMatrix& w) {
@@ -110,60 +115,68 @@ struct InputRows {
   }
 };
 
-template <int kGroups>
+// The span of this thread's warp.
+template <int kSplits>
+__device__ int tile_span() {
+  return static_cast<int>(threadIdx.x) / (kSplits * kWarp);
+}
+
+template <int kGroups, int kSplits, int kTiles>
 struct TileShared {
-  float sums[kTileWarps][8 * kGroups][kTileOutputs];
+  static constexpr int kOutputs = 16 * kTiles * kSpans<kSplits>;
+  static constexpr int kGroupsAtOnce = kGroups < 2 ? kGroups : 2;
+  float sums[kSplits][8 * kGroupsAtOnce][kOutputs];
+  float out[8 * kGroups][kOutputs];
 };
 
-// s.sums[0][n][o] = output o of row n: of the 16 rows of a, then of the 16 of b. By a block of kTileThreads.
-template <class T, class X, int kGroups>
-__device__ void weight_tile(const WeightRows<T>& a, const WeightRows<T>& b, int64_t cols,
-                            const InputRows<X, kGroups>& x, TileShared<kGroups>& s) {
+// s.out[n][16 (kTiles span + i) + o] = output o of tile i of the span for row n; `weights` are the tiles of this thread's
+// span. By a block of kTileThreads.
+template <class T, class X, int kGroups, int kSplits, int kTiles>
+__device__ void weight_tile(const WeightRows<T> (&weights)[kTiles], int64_t cols, const InputRows<X, kGroups>& x,
+                            TileShared<kGroups, kSplits, kTiles>& s) {
   constexpr bool kScaled = sizeof(T) == 1;
-  constexpr int kUnit = kScaled ? 2 : 1;  // chunks between two looks at the sums
-  constexpr int kTiles = 2;
-  const auto warp = static_cast<int64_t>(threadIdx.x / kWarp);
+  constexpr int kUnit = kScaled ? 2 : 1;         // chunks between two looks at the sums
+  constexpr int kDepth = kTiles == 1 ? 2 : 1;  // units on their way
+  const auto split = static_cast<int64_t>(threadIdx.x / kWarp) % kSplits;
   const int64_t units = cols / (kUnit * kChunk);
-  const int64_t begin = units * warp / kTileWarps, end = units * (warp + 1) / kTileWarps;
-  const WeightRows<T>* const weights[kTiles] = {&a, &b};
+  const int64_t begin = units * split / kSplits, end = units * (split + 1) / kSplits;
 
-  Strip<T> next[kUnit][kTiles][2];
-  float next_scale[kTiles];
-  const auto load = [&](int64_t unit) {
+  Strip<T> next[kDepth][kUnit][kTiles][2];
+  float next_scale[kDepth][kTiles];
+  const auto load = [&](int depth, int64_t unit) {
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          next[u][i][r].load(weights[i]->row[r] + (unit * kUnit + u) * kChunk * static_cast<int64_t>(sizeof(T)));
+          next[depth][u][i][r].load(weights[i].row[r] + (unit * kUnit + u) * kChunk * static_cast<int64_t>(sizeof(T)));
         }
       }
     }
     if constexpr (kScaled) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) next_scale[i] = weights[i]->scale(unit);
+      for (int i = 0; i < kTiles; ++i) next_scale[depth][i] = weights[i].scale(unit);
     }
   };
 
   float total[kTiles][kGroups][4] = {};
-  if (begin < end) load(begin);
-  for (int64_t unit = begin; unit < end; ++unit) {
+  const auto step_unit = [&](int depth, int64_t unit) {
     Strip<T> strips[kUnit][kTiles][2];
     float scale[kTiles] = {};
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        strips[u][i][0] = next[u][i][0];
-        strips[u][i][1] = next[u][i][1];
-        if constexpr (kScaled) scale[i] = next_scale[i];
+        strips[u][i][0] = next[depth][u][i][0];
+        strips[u][i][1] = next[depth][u][i][1];
+        if constexpr (kScaled) scale[i] = next_scale[depth][i];
       }
     }
     uint32_t inputs[kUnit][kGroups][8];
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) x.load(unit * kUnit + u, inputs[u]);
-    load(min(unit + 1, end - 1));
+    load(depth, min(unit + kDepth, end - 1));
     float part[kTiles][kGroups][4] = {};
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
@@ -192,28 +205,46 @@ __device__ void weight_tile(const WeightRows<T>& a, const WeightRows<T>& b, int6
         }
       }
     }
+  };
+  if (begin < end) {
+#pragma unroll
+    for (int depth = 0; depth < kDepth; ++depth) load(depth, min(begin + depth, end - 1));
   }
-  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+  for (int64_t unit = begin; unit < end; unit += kDepth) {
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    const float factor = kScaled ? 1.0f : weights[i]->global_scale;
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s.sums[warp][8 * group + 2 * c + j % 2][16 * i + g + 8 * (j / 2)] = total[i][group][j] * factor;
-      }
+    for (int depth = 0; depth < kDepth; ++depth) {
+      if (unit + depth < end) step_unit(depth, unit + depth);
     }
   }
-  __syncthreads();
-  for (auto at = static_cast<int>(threadIdx.x); at < 8 * kGroups * kTileOutputs; at += static_cast<int>(kTileThreads)) {
-    const int n = at / kTileOutputs, o = at % kTileOutputs;
-    float sum = s.sums[0][n][o];
+
+  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+  const int first_output = tile_span<kSplits>() * 16 * kTiles;
+  constexpr int kOutputs = TileShared<kGroups, kSplits, kTiles>::kOutputs;
+  constexpr int kAtOnce = TileShared<kGroups, kSplits, kTiles>::kGroupsAtOnce;
 #pragma unroll
-    for (int w = 1; w < kTileWarps; ++w) sum += s.sums[w][n][o];
-    s.sums[0][n][o] = sum;
+  for (int first = 0; first < kGroups; first += kAtOnce) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const float factor = kScaled ? 1.0f : weights[i].global_scale;
+#pragma unroll
+      for (int group = 0; group < kAtOnce; ++group) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          s.sums[split][8 * group + 2 * c + j % 2][first_output + 16 * i + g + 8 * (j / 2)] =
+              total[i][first + group][j] * factor;
+        }
+      }
+    }
+    __syncthreads();
+    for (auto at = static_cast<int>(threadIdx.x); at < 8 * kAtOnce * kOutputs; at += static_cast<int>(kTileThreads)) {
+      const int n = at / kOutputs, o = at % kOutputs;
+      float sum = s.sums[0][n][o];
+#pragma unroll
+      for (int w = 1; w < kSplits; ++w) sum += s.sums[w][n][o];
+      s.out[8 * first + n][o] = sum;
+    }
+    __syncthreads();
   }
-  __syncthreads();
 }
 
 }  // namespace lantern::cuda

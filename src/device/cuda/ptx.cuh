@@ -72,6 +72,13 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// a b of two bf16 values each, to nearest even; subnormal values count.
+__device__ inline uint32_t multiply_bf16(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+}
+
 // Two values as bf16, to nearest even; `low` in the lower half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   uint32_t packed;
