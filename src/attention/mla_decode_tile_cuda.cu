@@ -5,11 +5,11 @@
 // are keys and values at once. All eight warps share both products: S by heads and keys, O by heads and columns. In
 // shared memory a row's pieces of 16 bytes are permuted by its number (swizzled()), so that reading eight rows at one
 // column meets no bank twice. No result depends on kHeads: sums over keys are kept for each eight keys apart until the
-// end, and joined in their order.
+// end, and joined in their order. Hopper has a kernel of its own for many heads, of the same sums.
 #include "attention/cuda_launches.h"
 #include "attention/fp8_rows.cuh"
 #include "attention/mla_decode_tile.cuh"
-#include "attention/mla_splits.h"
+#include "attention/mla_tile.cuh"
 #include "device/cuda/launch.cuh"
 
 namespace lantern::cuda {
@@ -18,14 +18,11 @@ namespace {
 constexpr int kWarps = 8;
 constexpr unsigned kThreads = kWarps * kWarp;
 constexpr int kKeys = kMlaKeyTile;
-constexpr int kRank = 512;
-constexpr int kRope = 64;
-constexpr int kRowPieces = (kRank + kRope) * 2 / 16;  // pieces of 16 bytes of a row of bf16
+constexpr int kRank = kMlaRank;
+constexpr int kRowPieces = kMlaPieces;
 constexpr int kRowBytes = kRowPieces * 16;
 constexpr int kWeightBytes = kKeys * 2;  // a row of P
-constexpr int kFp8RowBytes = kRank + 4 * (kRank / kFp8ScaleGroup) + 2 * kRope;
-constexpr int kFp8RowPieces = kFp8RowBytes / 16;
-static_assert(kFp8RowBytes % 16 == 0);
+constexpr int kFp8RowBytes = kMlaFp8RowBytes;
 
 // Where piece `piece` of row `row` lies in a tile of rows of `row_bytes`.
 __device__ uint32_t swizzled(int row, int piece, int row_bytes) {
@@ -56,31 +53,14 @@ struct Shares {
   static constexpr int kColumnTiles = kRank / (8 * kOthers);     // of 8 columns
 };
 
-struct Splits {
-  float* out;      // [tokens of the pass, splits, heads, kRank]; null: one split, straight to the result
-  float* lse;      // [tokens of the pass, splits, heads]
-  int32_t splits;  // room for each token
-};
-
-__device__ int32_t key_count(const MlaDecodeParams& p, int64_t t) {
-  if (p.step.token_request[t] < 0) return 0;
-  return p.selection.counts ? p.selection.counts[t] : p.step.token_context_len[t];
-}
-
 // Brings the rows of key tile `tile` on their way. Four threads for each row; keys behind the last are zeros.
 template <bool kFp8>
 __device__ void copy_rows(const MlaDecodeParams& p, int64_t t, int32_t keys, int32_t tile, uint32_t to) {
   const auto row = static_cast<int>(threadIdx.x / 4), part = static_cast<int>(threadIdx.x % 4);
   const int32_t key = tile * kKeys + row;
   const bool real = key < keys;
-  const std::byte* from = p.cache.data.get();
-  if (real) {
-    const int32_t* table = p.step.block_table.get() + int64_t{p.step.token_request[t]} * p.step.block_table_stride;
-    const int64_t slot =
-        p.selection.counts ? p.selection.slots[t * p.selection.top_k + key] : p.step.slot_of(table, key);
-    from += slot * p.cache.row_bytes;
-  }
-  constexpr int kPieces = kFp8 ? kFp8RowPieces : kRowPieces;
+  const std::byte* from = real ? mla_key_row(p, t, key) : p.cache.data.get();
+  constexpr int kPieces = kFp8 ? kFp8RowBytes / 16 : kRowPieces;
 #pragma unroll
   for (int piece = part; piece < kPieces; piece += 4) {
     const uint32_t at = kFp8 ? static_cast<uint32_t>(row * kFp8RowBytes + piece * 16) : swizzled(row, piece, kRowBytes);
@@ -89,44 +69,20 @@ __device__ void copy_rows(const MlaDecodeParams& p, int64_t t, int32_t keys, int
   ptx::end_copy_group();
 }
 
-// Four e4m3 codes, none of them NaN, times 2^56 `factor` as bf16: exact where the result is normal. A code's exponent and
-// mantissa are put where bf16 has the lowest of its own, which is 2^-120 of the value.
-__device__ uint2 widen_codes(uint32_t codes, uint32_t factor) {
-  constexpr uint32_t kTwoTo64 = 0x5f805f80u;
-  const uint32_t low = __byte_perm(codes, 0, 0x1404), high = __byte_perm(codes, 0, 0x3424);
-  const uint32_t a = (low & 0x80008000u) | ((low >> 4) & 0x07f007f0u);
-  const uint32_t b = (high & 0x80008000u) | ((high >> 4) & 0x07f007f0u);
-  return make_uint2(ptx::multiply_bf16(ptx::multiply_bf16(a, kTwoTo64), factor),
-                    ptx::multiply_bf16(ptx::multiply_bf16(b, kTwoTo64), factor));
-}
-__device__ bool holds_nan(uint32_t codes) { return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0; }
-
 // FP8 rows to rows of bf16. Four threads for each row, a group of one scale each.
 __device__ void widen_rows(const std::byte* raw, std::byte* tile) {
   const auto row = static_cast<int>(threadIdx.x / 4), group = static_cast<int>(threadIdx.x % 4);
   const std::byte* from = raw + row * kFp8RowBytes;
   const float scale = *reinterpret_cast<const float*>(from + kRank + 4 * group);
-  const float factor = scale * 0x1p56f;  // scales are powers of two, of 2^-13 and more
-  const uint32_t factors = ptx::pack_bf16(factor, factor);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int piece = (i + group) & 7;  // neighbours write to different banks
     const uint4 codes = *reinterpret_cast<const uint4*>(from + group * kFp8ScaleGroup + piece * 16);
-    uint2 pairs[4];
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      const uint32_t four = (&codes.x)[word];
-      pairs[word] = widen_codes(four, factors);
-      if (holds_nan(four)) {
-        const float2 low = widen_e4m3_pair(four & 0xffffu), high = widen_e4m3_pair(four >> 16);
-        pairs[word] = make_uint2(ptx::pack_bf16(low.x * scale, low.y * scale),
-                                 ptx::pack_bf16(high.x * scale, high.y * scale));
-      }
-    }
+    uint4 pieces[2];
+    widen_piece(codes, scale, pieces);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      *reinterpret_cast<uint4*>(tile + swizzled(row, group * 16 + 2 * piece + half, kRowBytes)) =
-          make_uint4(pairs[2 * half].x, pairs[2 * half].y, pairs[2 * half + 1].x, pairs[2 * half + 1].y);
+      *reinterpret_cast<uint4*>(tile + swizzled(row, group * 16 + 2 * piece + half, kRowBytes)) = pieces[half];
     }
   }
 #pragma unroll
@@ -142,17 +98,7 @@ template <int kHeads>
 __device__ void load_queries(const MlaDecodeParams& p, int64_t t, int32_t first, std::byte* to) {
   for (auto at = static_cast<int>(threadIdx.x); at < kHeads * kRowPieces; at += static_cast<int>(kThreads)) {
     const int h = at / kRowPieces, piece = at % kRowPieces;
-    float values[8] = {};
-    if (first + h < p.heads) {
-      const float* from = piece < kRank / 8 ? p.q_latent.get() + (t * p.heads + first + h) * kRank + piece * 8
-                                            : p.q_rope.get() + t * p.q_rope_token_stride +
-                                                  (first + h) * p.q_rope_head_stride + (piece - kRank / 8) * 8;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) values[i] = from[i];
-    }
-    *reinterpret_cast<uint4*>(to + swizzled(h, piece, kRowBytes)) =
-        make_uint4(ptx::pack_bf16(values[0], values[1]), ptx::pack_bf16(values[2], values[3]),
-                   ptx::pack_bf16(values[4], values[5]), ptx::pack_bf16(values[6], values[7]));
+    *reinterpret_cast<uint4*>(to + swizzled(h, piece, kRowBytes)) = mla_query_piece(p, t, first + h, piece);
   }
 }
 
@@ -164,14 +110,14 @@ __device__ void load_operand(uint32_t (&a)[4], uint32_t base, int row, int piece
 
 template <int kHeads, bool kFp8>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_tile_kernel(MlaDecodeParams p, Splits s, int32_t first_token) {
+    mla_decode_tile_kernel(MlaDecodeParams p, MlaParts s, int32_t first_token) {
   using L = Layout<kHeads, kFp8>;
   using Share = Shares<kHeads>;
   constexpr int kRowTiles = Share::kRowTiles, kKeyTiles = Share::kKeyTiles, kColumnTiles = Share::kColumnTiles;
   extern __shared__ __align__(128) std::byte memory[];
   const int32_t first_head = static_cast<int32_t>(blockIdx.x) * kHeads, split = static_cast<int32_t>(blockIdx.z);
   const int64_t t = first_token + static_cast<int32_t>(blockIdx.y);
-  const int32_t keys = key_count(p, t);
+  const int32_t keys = mla_key_count(p, t);
   const MlaSplits splits = mla_splits(keys);
   if (split >= splits.count) return;
   const int32_t all_tiles = (keys + kKeys - 1) / kKeys;
@@ -295,9 +241,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         float most = largest[m][half];
 #pragma unroll
         for (int w = 0; w < Share::kOthers; ++w) most = fmaxf(most, maxima[w * kHeads + row]);
-        // Without a number among the scores so far nothing was added, and NaN comes through the weights.
-        const float origin = most == -INFINITY ? 0.0f : most * to_log2;
-        const float factor = exp2f(largest[m][half] * to_log2 - origin);
+        const auto [origin, factor] = softmax_step(largest[m][half], most, to_log2);
         largest[m][half] = most;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
@@ -384,9 +328,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // Joins the splits of a token's head, in order; a block for each.
-__global__ void join_splits_kernel(MlaDecodeParams p, Splits s, int32_t first_token) {
+__global__ void join_splits_kernel(MlaDecodeParams p, MlaParts s, int32_t first_token) {
   const int64_t h = blockIdx.x, t = first_token + static_cast<int32_t>(blockIdx.y);
-  const int32_t count = mla_splits(key_count(p, t)).count;
+  const int32_t count = mla_splits(mla_key_count(p, t)).count;
   if (count == 1) return;
   const int64_t first = int64_t{blockIdx.y} * s.splits * p.heads + h;
   float lses[kMlaMaxSplits], largest = -INFINITY, sum = 0;
@@ -414,18 +358,20 @@ __global__ void join_splits_kernel(MlaDecodeParams p, Splits s, int32_t first_to
 }
 
 template <int kHeads, bool kFp8>
-void launch_tiles(void* stream, const MlaDecodeParams& p, const Splits& s, int32_t first, int32_t tokens) {
+void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int32_t first, int32_t tokens) {
   launch_kernel(stream, "mla_decode tiles", &mla_decode_tile_kernel<kHeads, kFp8>,
                 dim3(blocks_for(p.heads, kHeads), static_cast<unsigned>(tokens), static_cast<unsigned>(s.splits)),
                 kThreads, Layout<kHeads, kFp8>::kBytes, p, s, first);
 }
+// Few tokens are spread over more blocks.
 template <bool kFp8>
-void launch_tiles(void* stream, const MlaDecodeParams& p, const Splits& s, int32_t first, int32_t tokens) {
-  // Few tokens are spread over more blocks.
+void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int32_t first, int32_t tokens) {
   if (p.heads <= 16 || p.step.tokens <= 2) {
     launch_tiles<16, kFp8>(stream, p, s, first, tokens);
   } else if (p.heads <= 32 || p.step.tokens <= 8) {
     launch_tiles<32, kFp8>(stream, p, s, first, tokens);
+  } else if (compute_capability() == 90) {
+    mla_decode_sm90(stream, p, s, first, tokens);
   } else {
     launch_tiles<64, kFp8>(stream, p, s, first, tokens);
   }
@@ -435,7 +381,7 @@ void launch_tiles(void* stream, const MlaDecodeParams& p, const Splits& s, int32
 
 bool mla_tiles_take(const LatentCacheView& cache) {
   const bool fp8 = cache.layout == LatentLayout::kFp8, bf16 = cache.layout == LatentLayout::kBf16;
-  return (fp8 || bf16) && cache.kv_lora_rank == kRank && cache.rope_dim == kRope &&
+  return (fp8 || bf16) && cache.kv_lora_rank == kRank && cache.rope_dim == kMlaRope &&
          cache.row_bytes == (fp8 ? kFp8RowBytes : kRowBytes) &&
          reinterpret_cast<uintptr_t>(cache.data.get()) % 16 == 0 &&
          most_shared_bytes() >= (fp8 ? Layout<64, true>::kBytes : Layout<64, false>::kBytes);
@@ -443,7 +389,7 @@ bool mla_tiles_take(const LatentCacheView& cache) {
 
 void mla_decode_tiles(void* stream, const MlaDecodeParams& p) {
   const int32_t most_keys = p.selection.counts ? p.selection.top_k : p.step.block_table_stride * p.step.block_size;
-  Splits s{};
+  MlaParts s{};
   // The most that any number of keys up to this has: mla_splits() does not grow steadily.
   s.splits = std::min(kMlaMaxSplits, (most_keys + kKeys * kMlaTilesPerSplit - 1) / (kKeys * kMlaTilesPerSplit));
   s.splits = std::max(1, s.splits);

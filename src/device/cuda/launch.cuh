@@ -15,6 +15,20 @@ inline unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>(std::max<int64_t>(0, (count + per_block - 1) / per_block));
 }
 
+// Of the current device: 90 is 9.0.
+inline int compute_capability() {
+  static const int capability = [] {
+    int device = 0, major = 0, minor = 0;
+    LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
+    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                       "ask for its compute capability");
+    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                       "ask for its compute capability");
+    return 10 * major + minor;
+  }();
+  return capability;
+}
+
 // The most shared memory that a block may ask for on the current device.
 inline int most_shared_bytes() {
   static const int bytes = [] {
