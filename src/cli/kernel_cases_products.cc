@@ -37,6 +37,7 @@ struct MoeShape {
 // Tokens share no expert while there are enough: the most bytes that so few tokens can ask for.
 KernelWork moe_work(KernelMemory& memory, const MoeShape& shape, int32_t tokens) {
   std::vector<ExpertWeights> experts;
+  experts.reserve(static_cast<size_t>(shape.experts));
   for (int32_t e = 0; e < shape.experts; ++e) {
     experts.push_back({.gate = memory.fp8(shape.intermediate, shape.hidden),
                        .up = memory.fp8(shape.intermediate, shape.hidden),
@@ -44,6 +45,7 @@ KernelWork moe_work(KernelMemory& memory, const MoeShape& shape, int32_t tokens)
   }
   const int32_t pairs = tokens * shape.per_token;
   std::vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(pairs));
   // Odd, so that it meets every expert of a power of two; far apart in memory, as a router's choices are.
   for (int32_t i = 0; i < pairs; ++i) ids.push_back(i * 37 % shape.experts);
   const int64_t scratch = moe_scratch_bytes(tokens, shape.per_token, shape.experts, shape.hidden, shape.intermediate);

@@ -43,6 +43,7 @@ KernelWork process_work(KernelMemory& memory, int32_t rows, int32_t vocab, int32
     fill_slot_rules(rule, {.repetition_penalty = 1.1f, .presence_penalty = 0.5f, .frequency_penalty = 0.5f}, {}, -1);
   }
   std::vector<int32_t> text;
+  text.reserve(static_cast<size_t>(rows * history));
   for (int32_t i = 0; i < rows * history; ++i) text.push_back(static_cast<int32_t>(int64_t{i} * 7919 % vocab));
   const SamplerSlots slots{.rules = memory.put(rules),
                            .history = memory.put(text),
@@ -70,12 +71,14 @@ KernelWork process_work(KernelMemory& memory, int32_t rows, int32_t vocab, int32
 std::vector<KernelCase> sampler_kernel_cases(CaseSize size) {
   std::vector<KernelCase> list;
   const int32_t vocab = sized(size, 129280), history = sized(size, 4096);
-  const std::pair<const char*, SamplingSettings> kinds[] = {{"greedy", {.temperature = 0}},
-                                                            {"top-p", {.temperature = 0.6f, .top_p = 0.95f}}};
+  const struct {
+    const char* name;
+    SamplingSettings settings;
+  } kinds[] = {{"greedy", {.temperature = 0}}, {"top-p", {.temperature = 0.6f, .top_p = 0.95f}}};
   for (const int32_t rows : {1, 64}) {
-    for (const auto& [kind, settings] : kinds) {
-      list.push_back({.name = fmt::format("sample {} {} rows {}", kind, vocab, rows),
-                      .make = [settings = settings, rows, vocab](KernelMemory& memory, int) {
+    for (const auto& kind : kinds) {
+      list.push_back({.name = fmt::format("sample {} {} rows {}", kind.name, vocab, rows),
+                      .make = [settings = kind.settings, rows, vocab](KernelMemory& memory, int) {
                         return sample_work(memory, settings, rows, vocab);
                       }});
     }
