@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/graph_cache.h"
+#include "device/kernel_count.h"
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
 #include "device/workspace.h"
@@ -65,6 +66,12 @@ class GraphTest : public testing::Test {
   Stream stream_;
   std::unique_ptr<PersistentBuffer<int32_t>> x_, y_, z_;
 };
+
+TEST_F(GraphTest, CountsItsKernels) {
+  const auto graph = capture_product();
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(kernel_count(**graph), 2);
+}
 
 TEST_F(GraphTest, RecordsWithoutRunningAndReplaysOnNewInputs) {
   write_x({1, 2, 3, 4});

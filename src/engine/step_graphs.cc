@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "device/kernel_count.h"
 #include "device/stream.h"
 
 namespace lantern {
@@ -16,6 +17,7 @@ Result<std::unique_ptr<StepGraphs>> StepGraphs::capture(Stream& stream, const St
   RETURN_IF_ERROR(graphs->capture_all(stream, logprobs, bodies));
   graphs->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   graphs->report_.num_graphs = static_cast<int32_t>(graphs->graphs_.size());
+  graphs->report_.kernels = kernel_count(*graphs->graphs_.find(graphs->buckets_.of_decodes(1)));
   graphs->report_.bytes = static_cast<int64_t>(graphs->graphs_.bytes());
   return graphs;
 }

@@ -1,4 +1,5 @@
 #include "conformance/conformance.h"
+#include "device/kernel_count.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -74,6 +75,18 @@ std::vector<Case> cases() {
                     add(bench.stream, {.delta = Fixed<const float>(y), .x = x, .count = 4999});
                     fill(bench.stream, {.x = z, .count = 700, .value = -2.5f});
                     return std::vector<Output>{{"x", bench.get(x)}, {"z", bench.get(z)}};
+                  }});
+  list.push_back({"kernels_of_a_graph", [](Bench& bench) {
+                    const auto x = bench.put(std::vector<float>{1, 2, 3});
+                    const auto graph = capture_graph(bench.stream, {}, [&](Stream& stream) -> Status {
+                      for (int i = 0; i < 3; ++i) scale(stream, {.x = x, .count = 3, .factor = 2.0f});
+                      return {};
+                    });
+                    CHECK(graph.ok(), "{}", graph.error().message());
+                    (*graph)->replay(bench.stream);
+                    return std::vector<Output>{
+                        {"kernels", std::vector<int32_t>{static_cast<int32_t>(kernel_count(**graph))}},
+                        {"x", bench.get(x)}};
                   }});
   // What dummy weights are made of: the same bits on every device, ends of words among them.
   for (const auto& [name, values] : {std::pair{"f32", RandomValues::kF32}, std::pair{"bf16", RandomValues::kBf16},

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "device/kernel_count.h"
 #include "device/launch_log.h"
 
 namespace lantern {
@@ -16,6 +18,18 @@ __global__ void fill_words(uint32_t* words, uint32_t pattern, size_t count) {
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) words[i] = pattern;
 }
 
+int64_t count_kernels(cudaGraph_t graph) {
+  size_t count = 0;
+  LANTERN_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count), "count the nodes of a graph");
+  std::vector<cudaGraphNode_t> nodes(count);
+  LANTERN_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count), "list the nodes of a graph");
+  return std::count_if(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    LANTERN_CUDA_CHECK(cudaGraphNodeGetType(node, &type), "tell what a node of a graph is");
+    return type == cudaGraphNodeTypeKernel;
+  });
+}
+
 Error refused(const char* what, cudaError_t error) {
   cudaGetLastError();  // it has been heard
   return Error(ErrorCode::kUnsupported,
@@ -24,8 +38,11 @@ Error refused(const char* what, cudaError_t error) {
 
 }  // namespace
 
-CudaGraph::CudaGraph(GraphCapture capture, const CudaDevice& device, cudaGraphExec_t instance, size_t bytes)
-    : Graph(std::move(capture)), device_(device), instance_(instance), bytes_(bytes) {}
+CudaGraph::CudaGraph(GraphCapture capture, const CudaDevice& device, cudaGraphExec_t instance, size_t bytes,
+                     int64_t kernels)
+    : Graph(std::move(capture)), device_(device), instance_(instance), bytes_(bytes), kernels_(kernels) {}
+
+int64_t cuda_kernel_count(const Graph& graph) { return static_cast<const CudaGraph&>(graph).kernels(); }
 
 CudaGraph::~CudaGraph() {
   device_.make_current();
@@ -102,13 +119,14 @@ Result<std::unique_ptr<Graph>> CudaStream::end_capture(GraphCapture capture) {
   if (error == cudaSuccess) error = cudaGraphUpload(instance, stream_);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
   if (error == cudaSuccess) error = cudaMemGetInfo(&free_after, &total);
+  const int64_t kernels = error == cudaSuccess ? count_kernels(graph) : 0;
   cudaGraphDestroy(graph);
   if (error != cudaSuccess) {
     if (instance != nullptr) cudaGraphExecDestroy(instance);
     return refused("make a graph of a capture", error);
   }
   const size_t bytes = free_before > free_after ? free_before - free_after : 0;
-  return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(std::move(capture), device_, instance, bytes));
+  return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(std::move(capture), device_, instance, bytes, kernels));
 }
 
 void CudaStream::abandon_capture() {

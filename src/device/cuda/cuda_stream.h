@@ -9,10 +9,11 @@ namespace lantern {
 
 class CudaGraph final : public Graph {
  public:
-  // Takes over `instance`, which takes `bytes` of device memory.
-  CudaGraph(GraphCapture capture, const CudaDevice& device, cudaGraphExec_t instance, size_t bytes);
+  // Takes over `instance`, which takes `bytes` of device memory and runs `kernels`.
+  CudaGraph(GraphCapture capture, const CudaDevice& device, cudaGraphExec_t instance, size_t bytes, int64_t kernels);
   ~CudaGraph() override;
   size_t bytes() const override { return bytes_; }
+  int64_t kernels() const { return kernels_; }
 
  protected:
   void run(StreamBackend& backend, LaunchLog& log) override;
@@ -21,6 +22,7 @@ class CudaGraph final : public Graph {
   const CudaDevice& device_;
   cudaGraphExec_t instance_;
   size_t bytes_;
+  int64_t kernels_;
 };
 
 class CudaStream final : public StreamBackend {
