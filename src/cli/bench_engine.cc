@@ -62,7 +62,7 @@ class StepMeter::Metered final : public Executor {
                       .kv_bytes = meter_.kv_bytes_of(batch)};
     const Clock::time_point start = Clock::now();
     RETURN_IF_ERROR(executor_->submit(batch));
-    step.seconds = seconds_since(start);
+    step.seconds = step.submit_seconds = seconds_since(start);
     in_flight_.push_back(step);
     return {};
   }

@@ -1,4 +1,4 @@
-// What `bench throughput` and `bench latency` measure an engine with.
+// What `bench throughput`, `bench latency` and, with graphs, `bench step` measure an engine with.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct MeasuredStep {
   int32_t num_tokens = 0;        // run
   int32_t num_outputs = 0;       // made
   double seconds = 0;            // in the executor
+  double submit_seconds = 0;     // of these, until the step was submitted
   double since_last = 0;         // from the end of the step before to the end of this one
   int64_t distinct_experts = 0;  // that the step's tokens chose, added over the layers
   int64_t kv_bytes = 0;          // that its decodes read in the caches

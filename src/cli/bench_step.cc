@@ -17,11 +17,6 @@ constexpr int64_t kMemoryBytes = int64_t{1} << 30;
 Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int32_t prefill) {
   SessionOptions options;
   options.device = values.text("device");
-  if (options.device == "cuda") {
-    return Error(ErrorCode::kUnsupported,
-                 "--device cuda: bench step compares with the read bandwidth of the CPU's memory; use --device cpu, or "
-                 "bench throughput for a GPU");
-  }
   options.threads = static_cast<int32_t>(values.integer("threads"));
   options.kv_cache_dtype = values.text("kv-cache-dtype");
   options.prefill_chunk = std::max(prefill, kSmallestChunk);
@@ -41,6 +36,18 @@ Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int
 }  // namespace
 
 Result<int> run_bench_step(const Values& values) {
+  const DeviceKind kind = values.text("device") == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+  ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind));
+  if (graphs == GraphMode::kVerify) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--graphs verify runs every step twice, which says nothing about its speed; use full or none");
+  }
+  if (graphs == GraphMode::kFull) return run_bench_engine_step(values);
+  if (kind != DeviceKind::kCpu) {
+    return Error(ErrorCode::kUnsupported,
+                 "--graphs none: bench step compares launches without graphs with the read bandwidth of the CPU's "
+                 "memory; use --graphs full, or --device cpu");
+  }
   StepBenchOptions options;
   options.context = static_cast<int32_t>(values.integer("context"));
   options.repetitions = static_cast<int32_t>(values.integer("repetitions"));

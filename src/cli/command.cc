@@ -226,6 +226,8 @@ const std::vector<Command>& commands() {
                     {"device"},
                     {"threads"},
                     {"kv-cache-dtype"},
+                    {"graphs", std::nullopt,
+                     "Run the engine and replay graphs of its steps: full, none, or auto, which does so on a GPU"},
                     {"json"},
                     {"quiet"}},
        .exactly_one_of = {"dummy", "model"},

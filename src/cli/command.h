@@ -67,6 +67,8 @@ Result<int> run_tokenize(const Values& values);
 Result<int> run_inspect(const Values& values);
 Result<int> run_quantize(const Values& values);
 Result<int> run_bench_step(const Values& values);
+// The same by an engine that replays graphs.
+Result<int> run_bench_engine_step(const Values& values);
 Result<int> run_bench_throughput(const Values& values);
 Result<int> run_bench_latency(const Values& values);
 Result<int> run_bench_memory(const Values& values);
