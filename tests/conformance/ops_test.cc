@@ -139,7 +139,7 @@ std::vector<Case> cases() {
                                                .cols = 33});
                     return std::vector<Output>{{"y", bench.get(y)}};
                   }});
-  for (const int64_t cols : {1, 33, 512, 7168}) {
+  for (const int64_t cols : {1, 33, 512, 7168, 20001}) {
     list.push_back({"norms_" + std::to_string(cols), [cols](Bench& bench) {
                       Random random(4);
                       const int64_t rows = 5;
