@@ -5,6 +5,7 @@
 #include "attention/cuda_launches.h"
 #include "attention/indexer_cuda.cuh"
 #include "device/cuda/block_reduce.cuh"
+#include "device/cuda/float_order.cuh"
 #include "device/cuda/launch.cuh"
 
 namespace lantern::cuda {
@@ -13,12 +14,6 @@ namespace {
 constexpr unsigned kThreads = 1024;
 constexpr int32_t kBins = 2048;
 constexpr int32_t kMaxPiece = 48 << 10;  // scores in shared memory at a time
-
-// Larger for larger scores; +0 and -0 are equal, NaN is beyond both ends by its sign.
-__device__ uint32_t order_of(float score) {
-  const uint32_t bits = score == 0.0f ? 0 : __float_as_uint(score);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
 
 struct ChooseShared {
   uint32_t counts[kBins];

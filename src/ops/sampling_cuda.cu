@@ -1,21 +1,198 @@
-// Masses of tokens are added as integers, so that sums depend on no order: a row draws the same token wherever and
-// whenever it runs.
+// A row of logits is taken in three steps. Blocks that have a part of it each find its largest logit; then they make
+// its weights and count them by size; then one block finds where the kept tokens end, by counting again in the one bin
+// that matters, and draws. Masses of tokens are added as integers, so that sums depend on no order: a row draws the
+// same token wherever and whenever it runs.
 #include "device/cuda/block_reduce.cuh"
+#include "device/cuda/float_order.cuh"
 #include "device/cuda/launch.cuh"
+#include "device/cuda/quads.cuh"
 #include "ops/cuda_launches.h"
+#include "ops/cuda_scratch.h"
+#include "ops/log_softmax.cuh"
 #include "ops/pass_sizes.h"
 #include "ops/philox.h"
 
 namespace lantern::cuda {
 namespace {
 
-constexpr unsigned kThreads = 512;
-constexpr int kDigitBits = 8;
-constexpr int kDigits = 1 << kDigitBits;
+constexpr int32_t kThreads = 1024;
+constexpr int32_t kWarps = kThreads / kWarp;
+static_assert(kWarps == kWarp);  // a warp holds one value of each warp
+constexpr int kPartQuads = kCudaVocabPart / (kThreads * kQuad);
 constexpr int32_t kNoToken = INT32_MAX;
+constexpr int32_t kBins = kCudaSampleBins;
+static_assert(kBins == 2 * kThreads);
+// Bins of weights are ranges of their bits from one of these on; the bits of 1.0 need 30.
+constexpr int kCoarse = 19, kFine = 8;
 
 // 2^43 for the most likely token: 2^20 of them still fit.
-__device__ uint64_t mass_of(float weight) { return static_cast<uint64_t>(static_cast<double>(weight) * 0x1p43); }
+__device__ uint64_t mass_of(float weight) { return static_cast<uint64_t>(weight * 0x1p43f); }
+
+struct Tally {
+  uint64_t count = 0, mass = 0;
+};
+
+// The masses of a bin's weights, less that of its least one, are multiples of 2^unit_of() (its weights have one
+// exponent) below 2^19 of them: counts and sums of a part fit 32 bits, which shared memory adds fast.
+__device__ int unit_of(uint32_t bits) { return max(0, static_cast<int>(bits >> 23) - 107); }
+__device__ uint32_t excess_of(uint32_t bits, int bin_shift) {
+  const uint64_t least = mass_of(__uint_as_float(bits >> bin_shift << bin_shift));
+  return static_cast<uint32_t>((mass_of(__uint_as_float(bits)) - least) >> unit_of(bits));
+}
+__device__ Tally tally_of(uint32_t count, uint32_t excess, uint32_t least_bits) {
+  const uint64_t least = mass_of(__uint_as_float(least_bits));
+  return {count, count * least + (static_cast<uint64_t>(excess) << unit_of(least_bits))};
+}
+
+struct Part {
+  uint64_t best;  // rank_of() the first token; 0: no logit is above -infinity
+  double sum;     // of exp(logit - the largest); of a largest that is infinite, how many
+};
+// Larger for a larger logit, then for a lower id.
+__device__ uint64_t rank_of(float logit, int32_t id) {
+  return static_cast<uint64_t>(order_of(logit)) << 32 | ~static_cast<uint32_t>(id);
+}
+__device__ float logit_of(uint64_t rank) { return rank == 0 ? -INFINITY : value_of(static_cast<uint32_t>(rank >> 32)); }
+__device__ int32_t id_of(uint64_t rank) { return static_cast<int32_t>(~static_cast<uint32_t>(rank)); }
+struct Larger {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return max(a, b); }
+};
+
+struct Scratch {
+  float* weights;  // [vocab, to a multiple of four], 0 beyond the vocabulary
+  unsigned long long* masses;
+  uint32_t* counts;
+  Part* parts;
+};
+__device__ Scratch scratch_of(const SampleParams& p, int64_t row) {
+  std::byte* begin = p.scratch.get() + row * cuda_sample_row_bytes(p.vocab);
+  std::byte* masses = begin + cuda_sample_weight_bytes(p.vocab);
+  std::byte* counts = masses + kBins * sizeof(unsigned long long);
+  return {reinterpret_cast<float*>(begin), reinterpret_cast<unsigned long long*>(masses),
+          reinterpret_cast<uint32_t*>(counts), reinterpret_cast<Part*>(counts + kBins * sizeof(uint32_t))};
+}
+
+__device__ bool is_padding(const SampleParams& p, int64_t r) { return p.row_slots && p.row_slots[r] < 0; }
+
+// Rank of the row's first token, in every lane.
+__device__ uint64_t best_of(const Part* parts, int32_t vocab) {
+  uint64_t best = 0;
+  for (auto i = static_cast<int32_t>(threadIdx.x % kWarp); i < cuda_vocab_parts(vocab); i += kWarp) {
+    best = max(best, parts[i].best);
+  }
+  return warp_reduce(best, Larger{});
+}
+
+__device__ LogSoftmax log_softmax_of(const Part* parts, int32_t vocab, float maximum) {
+  if (maximum == -INFINITY) return {maximum, 0};
+  double sum = 0;
+  for (auto i = static_cast<int32_t>(threadIdx.x % kWarp); i < cuda_vocab_parts(vocab); i += kWarp) {
+    const float largest = logit_of(parts[i].best);
+    if (largest == maximum) {
+      sum += parts[i].sum;
+    } else if (largest > -INFINITY) {
+      sum += parts[i].sum * exp(static_cast<double>(largest) - static_cast<double>(maximum));
+    }
+  }
+  return {maximum, log(warp_sum(sum))};
+}
+
+// The logits of this block's part that this thread has.
+struct Logits {
+  float v[kPartQuads][kQuad];
+
+  __device__ Logits(const float* row, int32_t vocab) {
+    const bool aligned = is_aligned(row);
+#pragma unroll
+    for (int k = 0; k < kPartQuads; ++k) load_quad(v[k], row, id(k), vocab, aligned, -INFINITY);
+  }
+  // Of v[k][0]; later ones are larger.
+  __device__ static int32_t id(int k) {
+    return static_cast<int32_t>(blockIdx.x) * kCudaVocabPart +
+           (k * kThreads + static_cast<int32_t>(threadIdx.x)) * kQuad;
+  }
+  // function(k, j) for each.
+  template <class Function>
+  __device__ void for_each(const Function& function) const {
+#pragma unroll
+    for (int k = 0; k < kPartQuads; ++k) {
+#pragma unroll
+      for (int j = 0; j < kQuad; ++j) function(k, j);
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) find_largest_kernel(SampleParams p, int64_t first_row) {
+  __shared__ uint64_t ranks[kWarps];
+  __shared__ double sums[kWarps];
+  const int64_t r = first_row + blockIdx.y;
+  if (is_padding(p, r)) return;
+  const Scratch scratch = scratch_of(p, blockIdx.y);
+  const Logits logits(p.logits.get() + r * p.vocab, p.vocab);
+  if (p.settings[r].temperature > 0) {
+    for (int32_t b = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x); b < kBins;
+         b += static_cast<int32_t>(gridDim.x * kThreads)) {
+      scratch.masses[b] = 0;
+      scratch.counts[b] = 0;
+    }
+  }
+  uint64_t best = 0;
+  logits.for_each([&](int k, int j) {
+    if (logits.v[k][j] > -INFINITY) best = max(best, rank_of(logits.v[k][j], Logits::id(k) + j));
+  });
+  best = block_reduce(best, uint64_t{0}, ranks, Larger{});
+  double sum = 0;
+  if (p.logprobs && best != 0) {
+    const float largest = logit_of(best);
+    logits.for_each([&](int k, int j) {
+      const float logit = logits.v[k][j];
+      if (largest == INFINITY) {
+        sum += logit == INFINITY ? 1.0 : 0.0;
+      } else if (logit > -INFINITY) {
+        sum += static_cast<double>(expf(logit - largest));
+      }
+    });
+    sum = block_sum(sum, sums);
+  }
+  if (threadIdx.x == 0) scratch.parts[blockIdx.x] = {best, sum};
+}
+
+__device__ float weight_of(float logit, float maximum, float temperature) {
+  if (maximum == INFINITY) return logit == INFINITY ? 1.0f : 0.0f;
+  return logit > -INFINITY ? fminf(expf((logit - maximum) / temperature), 1.0f) : 0.0f;
+}
+
+__global__ void __launch_bounds__(kThreads, 1) weigh_kernel(SampleParams p, int64_t first_row) {
+  __shared__ uint32_t counts[kBins], excesses[kBins];
+  const int64_t r = first_row + blockIdx.y;
+  if (is_padding(p, r)) return;
+  const float temperature = p.settings[r].temperature;
+  if (!(temperature > 0)) return;
+  const Scratch scratch = scratch_of(p, blockIdx.y);
+  Logits logits(p.logits.get() + r * p.vocab, p.vocab);
+  const float maximum = logit_of(best_of(scratch.parts, p.vocab));
+  if (maximum == -INFINITY) return;
+  for (auto b = static_cast<int32_t>(threadIdx.x); b < kBins; b += kThreads) counts[b] = excesses[b] = 0;
+  __syncthreads();
+  logits.for_each([&](int k, int j) {
+    logits.v[k][j] = weight_of(logits.v[k][j], maximum, temperature);
+    const uint32_t bits = __float_as_uint(logits.v[k][j]);
+    if (bits == 0) return;  // counted nowhere: such a token is never drawn
+    atomicAdd(counts + (bits >> kCoarse), 1u);
+    atomicAdd(excesses + (bits >> kCoarse), excess_of(bits, kCoarse));
+  });
+#pragma unroll
+  for (int k = 0; k < kPartQuads; ++k) {
+    store_quad(scratch.weights, Logits::id(k), (p.vocab + kQuad - 1) / kQuad * kQuad, true, logits.v[k]);
+  }
+  __syncthreads();
+  for (auto b = static_cast<int32_t>(threadIdx.x); b < kBins; b += kThreads) {
+    if (counts[b] == 0) continue;
+    const Tally tally = tally_of(counts[b], excesses[b], static_cast<uint32_t>(b) << kCoarse);
+    atomicAdd(scratch.counts + b, counts[b]);
+    atomicAdd(scratch.masses + b, static_cast<unsigned long long>(tally.mass));
+  }
+}
 
 // The last kept token of the order "descending weight, ascending id".
 struct Cut {
@@ -28,278 +205,222 @@ struct Cut {
 };
 __device__ Cut shorter(const Cut& a, const Cut& b) { return a.keeps(b.weight, b.id) ? b : a; }
 
-struct SampleShared {
-  uint64_t masses[kDigits];
-  uint32_t counts[kDigits];
-  uint64_t sums[kThreads / kWarp];
-  float floats[kThreads / kWarp];
-  int32_t ints[kThreads / kWarp];
-  // Of a search.
-  uint32_t prefix;
-  int found;
-  uint64_t count_before, mass_before;
+// The shortest prefix of at least `amount` tokens, or of at least that mass; above 0.
+struct Goal {
+  uint64_t amount;
+  bool by_mass;
+
+  __device__ uint64_t of(const Tally& tally) const { return by_mass ? tally.mass : tally.count; }
+};
+struct Prefix {
+  Cut cut;
+  uint64_t mass;
+};
+
+struct DrawShared {
+  uint32_t counts[kBins], excesses[kBins];
+  uint64_t sums[kWarps], range_sums[kWarps];
+  int32_t bin;  // where a prefix ends, what is before it and how many are in it
+  Tally before;
+  uint64_t in_bin;
   int32_t token;
 };
 
 // One row of weights in [0, 1], by one block. Everything returned is the same in all threads.
 class WeightedRow {
  public:
-  __device__ WeightedRow(const float* weights, int32_t vocab, SampleShared& shared)
-      : weights_(weights), vocab_(vocab), s_(shared), thread_(static_cast<int32_t>(threadIdx.x)) {
-    const int32_t share = (vocab + static_cast<int32_t>(kThreads) - 1) / static_cast<int32_t>(kThreads);
-    begin_ = min(vocab, thread_ * share);
-    end_ = min(vocab, begin_ + share);
+  __device__ WeightedRow(const Scratch& scratch, int32_t vocab, DrawShared& shared)
+      : row_(scratch), quads_((vocab + kQuad - 1) / kQuad), s_(shared), thread_(static_cast<int32_t>(threadIdx.x)) {}
+
+  __device__ uint64_t mass() const {
+    return block_sum<uint64_t>(row_.masses[2 * thread_] + row_.masses[2 * thread_ + 1], s_.sums);
   }
 
-  __device__ uint64_t mass(const Cut& cut) const {
-    uint64_t sum = 0;
-    for (int32_t i = thread_; i < vocab_; i += kThreads) sum += cut.keeps(weights_[i], i) ? mass_of(weights_[i]) : 0;
-    return block_sum(sum, s_.sums);
-  }
-
-  // The shortest prefix of at least `count` tokens, or of at least `mass`: digit by digit of the weights' bits.
-  __device__ Cut prefix(uint64_t count, uint64_t mass) const {
-    if (thread_ == 0) {
-      s_.prefix = 0;
-      s_.count_before = s_.mass_before = 0;
-    }
-    for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-      __syncthreads();
-      for (int d = thread_; d < kDigits; d += kThreads) {
-        s_.counts[d] = 0;
-        s_.masses[d] = 0;
-      }
-      __syncthreads();
-      const uint32_t known = s_.prefix;
-      for (int32_t i = thread_; i < vocab_; i += kThreads) {
-        const uint32_t bits = __float_as_uint(weights_[i]);
-        if (shift + kDigitBits < 32 && bits >> (shift + kDigitBits) != known) continue;
-        const uint32_t digit = (bits >> shift) & (kDigits - 1);
-        atomicAdd(s_.counts + digit, 1u);
-        atomicAdd(reinterpret_cast<unsigned long long*>(s_.masses + digit), mass_of(weights_[i]));
-      }
-      __syncthreads();
-      if (thread_ == 0) s_.found = find_digit(count, mass);
-      __syncthreads();
-      if (s_.found == 0) return Cut{};
-    }
+  __device__ Prefix prefix(const Goal& goal) const {
+    Tally before;
+    const auto coarse = [this](int32_t bin) { return Tally{row_.counts[bin], row_.masses[bin]}; };
+    if (!find_bin(coarse, goal, before)) return {Cut{}, mass()};
+    uint32_t bits = static_cast<uint32_t>(s_.bin);
+    refine(kCoarse, kFine, goal, before, bits);
+    refine(kFine, 0, goal, before, bits);
     // Of the tokens of this very weight, those of the lowest ids.
-    const float weight = __uint_as_float(s_.prefix);
-    const uint64_t one = mass_of(weight);
-    const uint64_t by_count = count - min(count, s_.count_before);
-    uint64_t ties = count == UINT64_MAX ? UINT64_MAX : by_count;
-    if (mass != UINT64_MAX) ties = one == 0 ? UINT64_MAX : (mass - min(mass, s_.mass_before) + one - 1) / one;
-    if (ties == 0) ties = 1;
-    uint64_t own = 0, total = 0;
-    for (int32_t i = begin_; i < end_; ++i) own += weights_[i] == weight ? 1 : 0;
-    uint64_t before = block_exclusive_sum(own, s_.sums, &total);
-    if (thread_ == 0) s_.token = kNoToken;
-    __syncthreads();
-    for (int32_t i = begin_; i < end_; ++i) {
-      if (weights_[i] == weight && ++before == ties) s_.token = i;
-    }
-    __syncthreads();
-    return Cut{weight, s_.token};
+    const float weight = __uint_as_float(bits);
+    const uint64_t one = mass_of(weight), rest = goal.amount - goal.of(before);
+    const uint64_t equals = goal.by_mass ? (rest + one - 1) / one : rest;
+    const bool all = equals == s_.in_bin;
+    const int32_t last =
+        all ? kNoToken
+            : find([&](float w, int32_t) { return uint64_t{w == weight}; }, [&](uint64_t) { return equals - 1; });
+    return {Cut{weight, last}, before.mass + equals * one};
   }
 
-  // First kept token by ascending id whose cumulated mass exceeds `target`; the last kept one where none does.
-  __device__ int32_t token_at(const Cut& cut, uint64_t target) const {
-    const auto mass_at = [&](int32_t i) { return cut.keeps(weights_[i], i) ? mass_of(weights_[i]) : 0; };
-    uint64_t own = 0, total = 0;
-    for (int32_t i = begin_; i < end_; ++i) own += mass_at(i);
-    const uint64_t before = block_exclusive_sum(own, s_.sums, &total);
-    if (total > 0) target = min(target, total - 1);
+  // First kept token by ascending id whose cumulated mass exceeds u times that of all kept ones.
+  __device__ int32_t token_at(const Cut& cut, double u) const {
+    return find([&](float w, int32_t id) { return cut.keeps(w, id) ? mass_of(w) : 0; },
+                [&](uint64_t total) { return min(static_cast<uint64_t>(u * static_cast<double>(total)), total - 1); });
+  }
+
+ private:
+  // function(weight, id) for the quads begin + first, begin + first + step, ... before `end`.
+  template <class Function>
+  __device__ void for_each(int32_t begin, int32_t end, int32_t step, const Function& function) const {
+    constexpr int kAtOnce = 4;
+    for (int32_t q = begin; q < end; q += kAtOnce * step) {
+      float4 v[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int32_t quad = q + k * step;
+        v[k] = quad < end ? reinterpret_cast<const float4*>(row_.weights)[quad] : make_float4(0, 0, 0, 0);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int32_t id = (q + k * step) * kQuad;
+        function(v[k].x, id);
+        function(v[k].y, id + 1);
+        function(v[k].z, id + 2);
+        function(v[k].w, id + 3);
+      }
+    }
+  }
+
+  // Whether the prefix ends in one of the bins, which are of descending weight from the last on; s_.bin then is that
+  // one, and `before` has what lies before it added.
+  template <class TallyOfBin>
+  __device__ bool find_bin(const TallyOfBin& tally_of_bin, const Goal& goal, Tally& before) const {
+    const int32_t bin = kBins - 1 - 2 * thread_;
+    const Tally high = tally_of_bin(bin), low = tally_of_bin(bin - 1);
+    __syncthreads();  // what an earlier search found has been read
+    if (thread_ == 0) s_.bin = -1;
+    uint64_t total = 0;
+    Tally here = before;
+    here.count += block_exclusive_sum(high.count + low.count, s_.sums, &total);
+    here.mass += block_exclusive_sum(high.mass + low.mass, s_.sums, &total);
+    const uint64_t start = goal.of(here), middle = start + goal.of(high);
+    if (start < goal.amount && goal.amount <= middle + goal.of(low)) {
+      const bool in_high = goal.amount <= middle;
+      s_.bin = in_high ? bin : bin - 1;
+      s_.in_bin = in_high ? high.count : low.count;
+      s_.before = in_high ? here : Tally{here.count + high.count, here.mass + high.mass};
+    }
+    __syncthreads();
+    if (s_.bin < 0) return false;
+    before = s_.before;
+    return true;
+  }
+
+  // The weights whose bits from `shift` on are `bits` are counted in bins of their bits from `lower` on, and those of
+  // the bin where the prefix ends join `bits`.
+  __device__ void refine(int shift, int lower, const Goal& goal, Tally& before, uint32_t& bits) const {
+    for (int32_t b = thread_; b < kBins; b += kThreads) s_.counts[b] = s_.excesses[b] = 0;
+    __syncthreads();
+    const uint32_t mask = (1u << (shift - lower)) - 1;
+    for_each(thread_, quads_, kThreads, [&](float w, int32_t) {
+      const uint32_t own = __float_as_uint(w);
+      if (own == 0 || own >> shift != bits) return;
+      atomicAdd(s_.counts + (own >> lower & mask), 1u);
+      atomicAdd(s_.excesses + (own >> lower & mask), excess_of(own, lower));
+    });
+    __syncthreads();
+    const uint32_t upper = bits << (shift - lower);
+    find_bin(
+        [&](int32_t bin) {
+          return tally_of(s_.counts[bin], s_.excesses[bin], (upper | static_cast<uint32_t>(bin)) << lower);
+        },
+        goal, before);
+    bits = upper | static_cast<uint32_t>(s_.bin);
+  }
+
+  // The first id at which the sum of amount(weight, id), by ascending id, exceeds target(sum of all); 0 where all is 0.
+  // First over a range for each warp, then over the one range with the target.
+  template <class Amount, class Target>
+  __device__ int32_t find(const Amount& amount, const Target& target) const {
+    const int32_t warp = thread_ / kWarp, lane = thread_ % kWarp;
+    const int32_t length = (quads_ + kWarps - 1) / kWarps;
+    uint64_t own = 0;
+    for_each(min(quads_, warp * length) + lane, min(quads_, (warp + 1) * length), kWarp,
+             [&](float w, int32_t id) { own += amount(w, id); });
+    own = warp_sum(own);
+    __syncthreads();  // an earlier result has been read
+    if (lane == 0) s_.range_sums[warp] = own;
     if (thread_ == 0) s_.token = 0;
     __syncthreads();
-    if (before <= target && target < before + own) {
-      uint64_t sum = before;
-      for (int32_t i = begin_; i < end_; ++i) {
-        sum += mass_at(i);
-        if (sum > target) {
-          s_.token = i;
-          break;
-        }
+    const uint64_t mine = s_.range_sums[lane];
+    uint64_t sum = mine;  // with those of the ranges before
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const uint64_t before = __shfl_up_sync(~0u, sum, offset);
+      if (lane >= offset) sum += before;
+    }
+    const uint64_t total = __shfl_sync(~0u, sum, kWarp - 1);
+    if (total == 0) return 0;
+    const uint64_t wanted = target(total);
+    const int range = __ffs(static_cast<int>(__ballot_sync(~0u, sum > wanted))) - 1;
+    uint64_t start = __shfl_sync(~0u, sum - mine, range);
+    const int32_t end = min(quads_, (range + 1) * length);
+    for (int32_t q = range * length; q < end; q += kThreads) {
+      const int32_t quad = q + thread_;
+      uint64_t amounts[kQuad] = {}, own_sum = 0, chunk = 0;
+      if (quad < end) {
+        float v[kQuad];
+        load_quad(v, row_.weights, quad * kQuad, quads_ * kQuad, true, 0.0f);
+#pragma unroll
+        for (int j = 0; j < kQuad; ++j) own_sum += amounts[j] = amount(v[j], quad * kQuad + j);
       }
+      uint64_t before = start + block_exclusive_sum(own_sum, s_.sums, &chunk);
+#pragma unroll
+      for (int j = 0; j < kQuad; ++j) {
+        if (before <= wanted && wanted < before + amounts[j]) s_.token = quad * kQuad + j;
+        before += amounts[j];
+      }
+      start += chunk;
     }
     __syncthreads();
     return s_.token;
   }
 
- private:
-  // Whether some digit of the histogram holds the end of the prefix; it then joins s_.prefix. By one thread.
-  __device__ int find_digit(uint64_t count, uint64_t mass) const {
-    for (int d = kDigits - 1; d >= 0; --d) {
-      if (s_.count_before + s_.counts[d] >= count || s_.mass_before + s_.masses[d] >= mass) {
-        s_.prefix = s_.prefix << kDigitBits | static_cast<uint32_t>(d);
-        return 1;
-      }
-      s_.count_before += s_.counts[d];
-      s_.mass_before += s_.masses[d];
-    }
-    return 0;
-  }
-
-  const float* weights_;
-  int32_t vocab_;
-  SampleShared& s_;
+  Scratch row_;
+  int32_t quads_;
+  DrawShared& s_;
   int32_t thread_;
-  int32_t begin_, end_;  // this thread's share of the ids
 };
 
-__device__ float larger(float a, float b) { return b > a ? b : a; }
-
-__device__ float row_maximum(const float* x, int32_t count, float* shared) {
-  float best = -INFINITY;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) best = larger(best, x[i]);
-  return block_reduce(best, -INFINITY, shared, [](float a, float b) { return larger(a, b); });
-}
-
-// The normaliser of log softmax; see row_math_host.h.
-struct LogSoftmax {
-  float maximum = 0;
-  double log_sum = 0;
-
-  __device__ float of(float logit) const {
-    if (!(logit > -INFINITY)) return -INFINITY;
-    if (maximum == INFINITY) return logit == INFINITY ? static_cast<float>(-log_sum) : -INFINITY;
-    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(maximum) - log_sum);
-  }
-};
-__device__ LogSoftmax log_softmax_of(const float* logits, int32_t count, float maximum) {
-  __shared__ double shared[kThreads / kWarp];
-  if (maximum == -INFINITY) return {maximum, 0};
-  double sum = 0;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) {
-    if (maximum == INFINITY) {
-      sum += logits[i] == INFINITY ? 1.0 : 0.0;
-    } else if (logits[i] > -INFINITY) {
-      sum += static_cast<double>(expf(logits[i] - maximum));
-    }
-  }
-  return {maximum, log(block_sum(sum, shared))};
-}
-
-__device__ int32_t draw(const float* logits, float maximum, int32_t vocab, const SamplingSettings& settings,
-                        int64_t position, float* weights, SampleShared& shared) {
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < vocab; i += kThreads) {
-    float weight = 0;
-    if (maximum == INFINITY) {
-      weight = logits[i] == INFINITY ? 1.0f : 0.0f;
-    } else if (logits[i] > -INFINITY) {
-      weight = fminf(expf((logits[i] - maximum) / settings.temperature), 1.0f);
-    }
-    weights[i] = weight;
-  }
-  __syncthreads();
-  const WeightedRow row(weights, vocab, shared);
-  Cut cut;
-  if (settings.top_k > 0 && settings.top_k < vocab) {
-    cut = row.prefix(static_cast<uint64_t>(settings.top_k), UINT64_MAX);
-  }
+__device__ int32_t draw(const Scratch& scratch, int32_t vocab, const SamplingSettings& settings, int64_t position,
+                        DrawShared& shared) {
+  const WeightedRow row(scratch, vocab, shared);
+  const bool has_top_k = settings.top_k > 0 && settings.top_k < vocab;
+  Prefix kept{};
+  if (has_top_k) kept = row.prefix({static_cast<uint64_t>(settings.top_k), false});
   if (settings.top_p < 1) {
-    const double wanted = ceil(static_cast<double>(settings.top_p) * static_cast<double>(row.mass(cut)));
-    cut = shorter(cut, row.prefix(UINT64_MAX, max(uint64_t{1}, static_cast<uint64_t>(wanted))));
+    const uint64_t mass = has_top_k ? kept.mass : row.mass();
+    const double wanted = ceil(static_cast<double>(settings.top_p) * static_cast<double>(mass));
+    kept.cut = shorter(kept.cut, row.prefix({max(uint64_t{1}, static_cast<uint64_t>(wanted)), true}).cut);
   }
-  if (settings.min_p > 0) {
-    const float largest = row_maximum(weights, vocab, shared.floats);
-    cut = shorter(cut, Cut{fminf(settings.min_p, 1.0f) * largest, kNoToken});
-  }
-  const double u = philox_uniform_53(settings.seed, static_cast<uint64_t>(position));
-  return row.token_at(cut, static_cast<uint64_t>(u * static_cast<double>(row.mass(cut))));
+  // The largest weight is 1.
+  if (settings.min_p > 0) kept.cut = shorter(kept.cut, Cut{fminf(settings.min_p, 1.0f), kNoToken});
+  return row.token_at(kept.cut, philox_uniform_53(settings.seed, static_cast<uint64_t>(position)));
 }
 
 // A block for each row.
-__global__ void sample_kernel(SampleParams p, int64_t first_row) {
-  __shared__ SampleShared shared;
+__global__ void __launch_bounds__(kThreads) sample_kernel(SampleParams p, int64_t first_row) {
+  __shared__ DrawShared shared;
   const int64_t r = first_row + blockIdx.x;
-  const float* logits = p.logits.get() + r * p.vocab;
-  if (p.row_slots && p.row_slots[r] < 0) {
+  if (is_padding(p, r)) {
     if (threadIdx.x == 0) {
       p.tokens[r] = -1;
       if (p.logprobs) p.logprobs[r] = 0;
     }
     return;
   }
+  const Scratch scratch = scratch_of(p, blockIdx.x);
   const SamplingSettings settings = p.settings[r];
-  const float maximum = row_maximum(logits, p.vocab, shared.floats);
-  int32_t token = 0;
-  if (maximum > -INFINITY && !(settings.temperature > 0)) {
-    int32_t first = kNoToken;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.vocab; i += kThreads) {
-      if (logits[i] == maximum) first = min(first, i);
-    }
-    token = block_reduce(first, kNoToken, shared.ints, [](int32_t a, int32_t b) { return min(a, b); });
-  } else if (maximum > -INFINITY) {
-    float* weights = reinterpret_cast<float*>(p.scratch.get()) + int64_t{blockIdx.x} * p.vocab;
-    token = draw(logits, maximum, p.vocab, settings, p.output_positions[r], weights, shared);
-  }
+  const uint64_t best = best_of(scratch.parts, p.vocab);
+  int32_t token = best == 0 ? 0 : id_of(best);
+  if (best != 0 && settings.temperature > 0) token = draw(scratch, p.vocab, settings, p.output_positions[r], shared);
+  if (threadIdx.x >= kWarp) return;
   LogSoftmax softmax;
-  if (p.logprobs) softmax = log_softmax_of(logits, p.vocab, maximum);
+  if (p.logprobs) softmax = log_softmax_of(scratch.parts, p.vocab, logit_of(best));
   if (threadIdx.x == 0) {
     p.tokens[r] = token;
-    if (p.logprobs) p.logprobs[r] = softmax.of(logits[token]);
-  }
-}
-
-// A token of the order "descending logit, ascending id", NaN being -infinity.
-struct Ranked {
-  float logit;
-  int32_t id;
-};
-__device__ bool is_before(const Ranked& a, const Ranked& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-__device__ Ranked block_first(Ranked best, SampleShared& shared) {
-  const auto first = [](Ranked a, Ranked b) { return is_before(b, a) ? b : a; };
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    best = first(best, {__shfl_xor_sync(~0u, best.logit, offset), __shfl_xor_sync(~0u, best.id, offset)});
-  }
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) {
-    shared.floats[threadIdx.x / kWarp] = best.logit;
-    shared.ints[threadIdx.x / kWarp] = best.id;
-  }
-  __syncthreads();
-  for (unsigned w = 0; w < kThreads / kWarp; ++w) best = first(best, {shared.floats[w], shared.ints[w]});
-  return best;
-}
-
-__global__ void logprobs_kernel(LogprobParams p) {
-  __shared__ SampleShared shared;
-  const int64_t r = blockIdx.x;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  const float* logits = p.logits.get() + r * p.vocab;
-  const int32_t count = p.counts ? min(p.counts[r], p.k) : p.k;
-  const int32_t token = count < 0 ? -1 : p.tokens[r];
-  LogSoftmax softmax;
-  if (count >= 0) softmax = log_softmax_of(logits, p.vocab, row_maximum(logits, p.vocab, shared.floats));
-  int32_t above = 0;
-  if (token >= 0 && p.ranks) {
-    const float logit = logits[token] > -INFINITY ? logits[token] : -INFINITY;
-    for (int32_t i = thread; i < p.vocab; i += kThreads) above += static_cast<int32_t>(logits[i] > logit);
-    above = block_sum(above, shared.ints);
-  }
-  if (thread == 0) {
-    p.logprobs[r] = token < 0 ? 0.0f : softmax.of(logits[token]);
-    if (p.ranks) p.ranks[r] = token < 0 ? 0 : above + 1;
-  }
-  Ranked last{INFINITY, -1};
-  for (int32_t j = 0; j < p.k; ++j) {
-    Ranked next{-INFINITY, kNoToken};
-    if (j < count && last.id != kNoToken) {
-      for (int32_t i = thread; i < p.vocab; i += kThreads) {
-        const Ranked candidate{logits[i] > -INFINITY ? logits[i] : -INFINITY, i};
-        if (is_before(last, candidate) && is_before(candidate, next)) next = candidate;
-      }
-      next = block_first(next, shared);
-    }
-    last = next;
-    if (thread == 0) {
-      const bool exists = next.id != kNoToken;
-      p.top_tokens[r * p.k + j] = exists ? next.id : -1;
-      p.top_logprobs[r * p.k + j] = exists ? softmax.of(next.logit) : -INFINITY;
-    }
+    if (p.logprobs) p.logprobs[r] = softmax.of(p.logits[r * p.vocab + token]);
   }
 }
 
@@ -307,12 +428,12 @@ __global__ void logprobs_kernel(LogprobParams p) {
 
 void sample(void* stream, const SampleParams& p) {
   for (int64_t first = 0; first < p.rows; first += kRowsAtOnce) {
-    launch_kernel(stream, "sample", &sample_kernel, blocks_for(std::min(kRowsAtOnce, p.rows - first), 1), kThreads, 0,
-                  p, first);
+    const unsigned rows = blocks_for(std::min(kRowsAtOnce, p.rows - first), 1);
+    const dim3 parts(static_cast<unsigned>(cuda_vocab_parts(p.vocab)), rows);
+    launch_kernel(stream, "sample, largest", &find_largest_kernel, parts, kThreads, 0, p, first);
+    launch_kernel(stream, "sample, weights", &weigh_kernel, parts, kThreads, 0, p, first);
+    launch_kernel(stream, "sample", &sample_kernel, rows, kThreads, 0, p, first);
   }
-}
-void logprobs(void* stream, const LogprobParams& p) {
-  launch_kernel(stream, "logprobs", &logprobs_kernel, blocks_for(p.rows, 1), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

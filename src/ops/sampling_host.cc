@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "ops/cuda_ops.h"
+#include "ops/cuda_scratch.h"
 #include "ops/pass_sizes.h"
 #include "ops/philox.h"
 #include "ops/row_math_host.h"
@@ -18,7 +19,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 constexpr int64_t row_scratch_bytes(int32_t vocab) {
-  return (int64_t{vocab} * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)) + 255) / 256 * 256;
+  const int64_t host = (int64_t{vocab} * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)) + 255) / 256 * 256;
+  return std::max(host, cuda_sample_row_bytes(vocab));
 }
 
 // The last kept token of the order "descending weight, ascending id".

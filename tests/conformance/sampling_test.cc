@@ -138,13 +138,12 @@ std::vector<Output> process(Bench& bench) {
 
 // Draws under every filter, from rows of all kinds. A draw whose noise falls within a rounding of a border may differ
 // between devices; with these seeds none does.
-std::vector<Output> draws(Bench& bench) {
+std::vector<Output> draws(Bench& bench, int32_t vocab) {
   Random random(22);
   std::vector<SamplingSettings> settings;
   std::vector<float> logits;
   std::vector<int64_t> positions;
   std::vector<int32_t> row_slots;
-  const int32_t vocab = 1531;
   for (const float temperature : {0.0f, 0.3f, 1.0f, 5.0f}) {
     for (const int32_t top_k : {0, 1, 40, 5000}) {
       for (const float top_p : {1.0f, 0.9f, 0.01f}) {
@@ -162,6 +161,7 @@ std::vector<Output> draws(Bench& bench) {
           if (row % 7 == 3) x[5] = x[900] = INFINITY;
           if (row % 7 == 4) std::fill(x.begin(), x.end(), -INFINITY);
           if (row % 7 == 5) std::fill_n(x.begin(), 700, NAN);
+          if (row % 7 == 6) std::fill(x.begin(), x.end(), 1.25f);
           logits.insert(logits.end(), x.begin(), x.end());
         }
       }
@@ -245,7 +245,8 @@ std::vector<Output> verify(Bench& bench, double synthetic) {
 
 std::vector<Case> cases() {
   return {{"process_logits", &process},
-          {"draws", &draws},
+          {"draws", [](Bench& bench) { return draws(bench, 1531); }},
+          {"draws_of_parts", [](Bench& bench) { return draws(bench, 20011); }},  // of more than a block takes
           {"verify", [](Bench& bench) { return verify(bench, -1); }},
           {"synthetic", [](Bench& bench) { return verify(bench, 0.6); }}};
 }
