@@ -12,16 +12,18 @@ namespace {
 
 constexpr int32_t kSlots = 7, kModelLen = 96, kDrafts = 3, kVocab = 1000;
 
-// Slots with every kind of rule; slot 6 has none.
+// Slots with every kind of rule; slot 6 has none. Token ids are multiples of `spread`.
 struct Slots {
   std::vector<SlotRules> rules = std::vector<SlotRules>(kSlots);
   std::vector<int32_t> history, history_len, prompt_len, draft_tokens, num_drafts;
 
-  explicit Slots(Random& random) {
+  explicit Slots(Random& random, int32_t spread = 1) {
     history = integers(random, int64_t{kSlots} * kModelLen, 0, 40);  // small numbers: repetitions
     history_len = {40, 1, 94, 96, 50, 12, 33};
     prompt_len = {10, 1, 94, 5, 20, 12, 30};
     draft_tokens = integers(random, int64_t{kSlots} * kDrafts, 0, 40);
+    for (int32_t& token : history) token *= spread;
+    for (int32_t& token : draft_tokens) token *= spread;
     num_drafts = {3, 0, 1, 2, 3, 2, 0};
     for (int32_t s = 0; s < kSlots; ++s) {
       SamplingSettings sampling;
@@ -35,10 +37,11 @@ struct Slots {
       std::vector<std::vector<int32_t>> words;
       std::vector<int32_t> stops;
       if (s < 5) {
-        for (int32_t i = 0; i < 20; ++i) bias.push_back({.token = i * 7, .bias = static_cast<float>(i) - 10.0f});
+        for (int32_t i = 0; i < 20; ++i)
+          bias.push_back({.token = i * 7 * spread, .bias = static_cast<float>(i) - 10.0f});
         const int32_t last = history[static_cast<size_t>(s * kModelLen + history_len[static_cast<size_t>(s)] - 1)];
-        words = {{5}, {last, 9}, {last + 1, 10}, {1, 2, 3}};
-        stops = {17, 18};
+        words = {{5 * spread}, {last, 9 * spread}, {last + 1, 10 * spread}, {1, 2, 3}};
+        stops = {17 * spread, 18 * spread};
       }
       fill_slot_rules(
           rules[static_cast<size_t>(s)], sampling,
@@ -51,7 +54,7 @@ struct DeviceSlots {
   SamplerSlots view;
   Fixed<int32_t> history, history_len, draft_tokens, num_drafts;
 
-  DeviceSlots(Bench& bench, const Slots& slots)
+  DeviceSlots(Bench& bench, const Slots& slots, int32_t vocab = kVocab)
       : history(bench.put(slots.history)),
         history_len(bench.put(slots.history_len)),
         draft_tokens(bench.put(slots.draft_tokens)),
@@ -65,7 +68,7 @@ struct DeviceSlots {
             .num_slots = kSlots,
             .max_model_len = kModelLen,
             .max_drafts = kDrafts,
-            .vocab = kVocab};
+            .vocab = vocab};
   }
 };
 
@@ -77,10 +80,10 @@ SampleRequests requests(Bench& bench) {
           .max_requests = 9};
 }
 
-std::vector<Output> process(Bench& bench) {
+std::vector<Output> process(Bench& bench, int32_t vocab, int32_t spread) {
   Random random(21);
-  const Slots slots(random);
-  const DeviceSlots device(bench, slots);
+  const Slots slots(random, spread);
+  const DeviceSlots device(bench, slots, vocab);
   const int32_t rows = 40;
   const auto row_slots = bench.room<int32_t>(rows), before = bench.room<int32_t>(rows), top = bench.room<int32_t>(rows);
   const auto positions = bench.room<int64_t>(rows);
@@ -93,16 +96,17 @@ std::vector<Output> process(Bench& bench) {
                                              .settings = settings,
                                              .num_logprobs = top},
                                     .max_rows = rows});
-  std::vector<float> logits = normal(random, int64_t{rows} * kVocab, 3.0f);
-  logits[int64_t{5} * kVocab + 3] = NAN;   // a row of slot 2
-  std::vector<uint32_t> masks(2 * 32, 0);  // the second allows nothing
-  for (size_t w = 0; w < 32; ++w) masks[w] = static_cast<uint32_t>(random());
+  std::vector<float> logits = normal(random, int64_t{rows} * vocab, 3.0f);
+  logits[int64_t{6} * vocab - 3] = NAN;  // a row of slot 2
+  const auto words = static_cast<size_t>(vocab + 31) / 32;
+  std::vector<uint32_t> masks(2 * words, 0);  // the second allows nothing
+  for (size_t w = 0; w < words; ++w) masks[w] = static_cast<uint32_t>(random());
   std::vector<int32_t> row_masks(static_cast<size_t>(rows), -1);
   row_masks[0] = row_masks[8] = 0;
   row_masks[9] = 1;
-  const auto processed = bench.room<float>(int64_t{rows} * kVocab);
+  const auto processed = bench.room<float>(int64_t{rows} * vocab);
   const auto status = bench.room<int32_t>(rows);
-  const int64_t bytes = std::max(process_logits_scratch_bytes(rows, kVocab), sample_scratch_bytes(rows, kVocab));
+  const int64_t bytes = std::max(process_logits_scratch_bytes(rows, vocab), sample_scratch_bytes(rows, vocab));
   const auto scratch = bench.room<std::byte>(bytes);
   process_logits(bench.stream, {.slots = device.view,
                                 .logits = bench.input(logits),
@@ -122,18 +126,27 @@ std::vector<Output> process(Bench& bench) {
                         .row_slots = Fixed<const int32_t>(row_slots),
                         .tokens = tokens,
                         .rows = rows,
-                        .vocab = kVocab,
+                        .vocab = vocab,
                         .scratch = scratch,
                         .scratch_bytes = bytes});
+  // A row that is not finite holds nothing to draw from.
+  const std::vector<int32_t> row_status = bench.get(status);
+  std::vector<float> values = bench.get(processed);
+  std::vector<int32_t> drawn = bench.get(tokens);
+  for (size_t r = 0; r < row_status.size(); ++r) {
+    if (row_status[r] != static_cast<int32_t>(RowStatus::kNotFinite)) continue;
+    std::fill_n(values.begin() + static_cast<int64_t>(r) * vocab, vocab, 0.0f);
+    drawn[r] = 0;
+  }
   std::vector<int32_t> places;
   for (const int64_t position : bench.get(positions)) places.push_back(static_cast<int32_t>(position));
   return {{"slots of rows", bench.get(row_slots)},
           {"drafts before", bench.get(before)},
           {"output positions", places},
           {"logprobs of rows", bench.get(top)},
-          {"status", bench.get(status)},
-          {"processed", bench.get(processed)},
-          {"tokens", bench.get(tokens)}};
+          {"status", row_status},
+          {"processed", values},
+          {"tokens", drawn}};
 }
 
 // Draws under every filter, from rows of all kinds. A draw whose noise falls within a rounding of a border may differ
@@ -244,9 +257,11 @@ std::vector<Output> verify(Bench& bench, double synthetic) {
 }
 
 std::vector<Case> cases() {
-  return {{"process_logits", &process},
+  return {{"process_logits", [](Bench& bench) { return process(bench, kVocab, 1); }},
+          // Of more than a block takes.
+          {"process_logits_of_parts", [](Bench& bench) { return process(bench, 20011, 490); }},
           {"draws", [](Bench& bench) { return draws(bench, 1531); }},
-          {"draws_of_parts", [](Bench& bench) { return draws(bench, 20011); }},  // of more than a block takes
+          {"draws_of_parts", [](Bench& bench) { return draws(bench, 20011); }},
           {"verify", [](Bench& bench) { return verify(bench, -1); }},
           {"synthetic", [](Bench& bench) { return verify(bench, 0.6); }}};
 }
