@@ -1,102 +1,124 @@
 #include "device/cuda/block_reduce.cuh"
+#include "device/cuda/float_order.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_launches.h"
-#include "ops/router_math.h"
 
 namespace lantern::cuda {
 namespace {
 
-constexpr unsigned kThreads = 128;
+constexpr int32_t kThreads = 256;
 
-// A candidate for "the largest, the lower index among equals".
+// The largest order among a warp's with the lowest index that has it, in every lane.
 struct Best {
-  float value;
-  int32_t index;  // INT32_MAX: none
+  uint32_t order;  // order_of(), or 0: left out
+  int32_t index;
 };
-__device__ Best better(Best a, Best b) {
-  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+__device__ Best warp_best(Best own) {
+  const uint32_t order = __reduce_max_sync(~0u, own.order);
+  return {order, __reduce_min_sync(~0u, own.order == order ? own.index : INT32_MAX)};
 }
-__device__ Best warp_best(Best best) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const Best other{__shfl_xor_sync(~0u, best.value, offset), __shfl_xor_sync(~0u, best.index, offset)};
-    best = better(best, other);
+// This lane's best of orders[0 .. count).
+__device__ Best lane_best(const uint32_t* orders, int32_t count) {
+  Best best{0, INT32_MAX};
+  for (auto i = static_cast<int32_t>(threadIdx.x % kWarp); i < count; i += kWarp) {
+    if (orders[i] > best.order) best = {orders[i], i};
   }
   return best;
 }
-
-// The largest of values[0 .. count) that is not taken, by one warp.
-__device__ Best largest_left(const float* values, const bool* taken, int32_t count) {
-  Best best{-INFINITY, INT32_MAX};
-  for (int32_t i = static_cast<int32_t>(threadIdx.x % kWarp); i < count; i += kWarp) {
-    if (!taken[i]) best = better(best, {values[i], i});
+// function(index) for the `keep` largest, largest first, by one warp; they are left out of `orders` then.
+template <class Function>
+__device__ void take_largest(uint32_t* orders, int32_t count, int32_t keep, const Function& function) {
+  Best own = lane_best(orders, count);
+  for (int32_t k = 0; k < keep; ++k) {
+    const Best best = warp_best(own);
+    function(best.index);
+    if (best.index % kWarp == static_cast<int32_t>(threadIdx.x % kWarp)) {  // whose index it is
+      orders[best.index] = 0;
+      own = lane_best(orders, count);
+    }
   }
-  return warp_best(best);
+  __syncwarp();
+}
+
+// The order of group_score() of router_host.cc, by one warp.
+__device__ uint32_t group_order(const uint32_t* orders, int32_t count, RouterGroupScore kind) {
+  const Best own = lane_best(orders, count), first = warp_best(own);
+  if (kind == RouterGroupScore::kMax) return first.order;
+  uint32_t next = first.index == own.index ? 0 : own.order;
+  if (first.index == own.index) {
+    for (auto i = static_cast<int32_t>(threadIdx.x % kWarp); i < count; i += kWarp) {
+      if (i != own.index) next = max(next, orders[i]);
+    }
+  }
+  const float sum = value_of(first.order) + value_of(__reduce_max_sync(~0u, next));
+  return order_of(isnan(sum) ? -INFINITY : sum);
 }
 
 // A block for each token; its first warp chooses.
-__global__ void router_kernel(RouterParams p) {
-  __shared__ float scores[kMaxRouterExperts], choice[kMaxRouterExperts], groups[kMaxRouterExperts];
-  __shared__ bool taken[kMaxRouterExperts], left_out[kMaxRouterExperts];
+__global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
+  __shared__ float scores[kMaxRouterExperts];
+  __shared__ uint32_t orders[kMaxRouterExperts], groups[kMaxRouterExperts];  // of the biased scores
+  __shared__ bool kept[kMaxRouterExperts];                                   // groups
+  __shared__ int32_t chosen[kMaxRouterExperts];
   __shared__ float shared[kThreads / kWarp];
   const int64_t t = blockIdx.x;
   const float* logits = p.logits.get() + t * p.experts;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
+  int32_t* ids = p.expert_ids.get() + t * p.experts_per_token;
+  float* weights = p.expert_weights.get() + t * p.experts_per_token;
+  const auto thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarp;
   if (p.token_request && p.token_request[t] < 0) {
     for (int32_t k = thread; k < p.experts_per_token; k += kThreads) {
-      p.expert_ids[t * p.experts_per_token + k] = -1;
-      p.expert_weights[t * p.experts_per_token + k] = 0.0f;
+      ids[k] = -1;
+      weights[k] = 0.0f;
     }
     return;
   }
+  // Of the first expert of each thread, read with its logit.
+  const float first_bias = p.bias && thread < p.experts ? p.bias[thread] : 0.0f;
   if (p.scoring == RouterScoring::kSoftmax) {
     float largest = -INFINITY;
-    for (int32_t e = thread; e < p.experts; e += kThreads) largest = fmaxf(largest, logits[e]);
+    for (int32_t e = thread; e < p.experts; e += kThreads) largest = fmaxf(largest, scores[e] = logits[e]);
     largest = block_reduce(largest, -INFINITY, shared, [](float a, float b) { return fmaxf(a, b); });
     float sum = 0;
-    for (int32_t e = thread; e < p.experts; e += kThreads) {
-      scores[e] = expf(logits[e] - largest);
-      sum += scores[e];
-    }
+    for (int32_t e = thread; e < p.experts; e += kThreads) sum += scores[e] = expf(scores[e] - largest);
     sum = block_sum(sum, shared);
     for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] /= sum;
   } else {
     for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] = 1.0f / (1.0f + expf(-logits[e]));
   }
   for (int32_t e = thread; e < p.experts; e += kThreads) {
-    const float c = p.bias ? scores[e] + p.bias[e] : scores[e];
-    choice[e] = isnan(c) ? -INFINITY : c;
-    taken[e] = p.groups > 1;
+    const float c = p.bias ? scores[e] + (e == thread ? first_bias : p.bias[e]) : scores[e];
+    orders[e] = order_of(isnan(c) ? -INFINITY : c);
   }
-  const int32_t group_size = p.experts / p.groups;
   __syncthreads();
   if (p.groups > 1) {
-    for (int32_t g = thread; g < p.groups; g += kThreads) {
-      groups[g] = group_score(choice + g * group_size, group_size, p.group_score);
-      left_out[g] = false;
+    const int32_t size = p.experts / p.groups;
+    for (int32_t g = warp; g < p.groups; g += kThreads / kWarp) {
+      groups[g] = group_order(orders + g * size, size, p.group_score);  // by all lanes alike
+      kept[g] = false;
     }
+    __syncthreads();
+    if (warp == 0) {
+      take_largest(groups, p.groups, p.topk_groups, [&](int32_t g) { kept[g] = true; });
+    }
+    __syncthreads();
+    for (int32_t e = thread; e < p.experts; e += kThreads) {
+      if (!kept[e / size]) orders[e] = 0;
+    }
+    __syncthreads();
   }
-  __syncthreads();
-  if (thread >= kWarp) return;
-  for (int32_t k = 0; k < p.topk_groups && p.groups > 1; ++k) {
-    const Best group = largest_left(groups, left_out, p.groups);
-    for (int32_t e = thread; e < group_size; e += kWarp) taken[group.index * group_size + e] = false;
-    left_out[group.index] = true;  // by all lanes alike
-    __syncwarp();
-  }
+  if (warp > 0) return;
   float sum = 0;
-  for (int32_t k = 0; k < p.experts_per_token; ++k) {
-    const Best expert = largest_left(choice, taken, p.experts);
-    sum += scores[expert.index];
-    if (thread == 0) p.expert_ids[t * p.experts_per_token + k] = expert.index;
-    __syncwarp();
-    taken[expert.index] = true;
-    __syncwarp();
-  }
-  __syncwarp();
+  int32_t count = 0;
+  take_largest(orders, p.experts, p.experts_per_token, [&](int32_t e) {
+    sum += scores[e];
+    chosen[count++] = e;
+  });
   for (int32_t k = thread; k < p.experts_per_token; k += kWarp) {
-    float weight = scores[p.expert_ids[t * p.experts_per_token + k]];
+    float weight = scores[chosen[k]];
     if (p.normalize) weight /= sum + 1e-20f;
-    p.expert_weights[t * p.experts_per_token + k] = weight * p.scale;
+    ids[k] = chosen[k];
+    weights[k] = weight * p.scale;
   }
 }
 

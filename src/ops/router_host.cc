@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "ops/cuda_ops.h"
 #include "ops/moe.h"
-#include "ops/router_math.h"
 
 namespace lantern {
 namespace {
@@ -44,6 +43,21 @@ void select_largest(const float* values, const bool* excluded, int32_t count, in
     best[place] = i;
     kept = std::min(kept + 1, keep);
   }
+}
+
+// Of a group of `count` biased scores.
+float group_score(const float* choice, int32_t count, RouterGroupScore kind) {
+  float first = kLowest;
+  float second = kLowest;
+  for (int32_t i = 0; i < count; ++i) {
+    if (choice[i] > first) {
+      second = first;
+      first = choice[i];
+    } else if (choice[i] > second) {
+      second = choice[i];
+    }
+  }
+  return kind == RouterGroupScore::kMax ? first : first + second;
 }
 
 void route_token(const RouterParams& p, int64_t t) {

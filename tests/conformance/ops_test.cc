@@ -285,6 +285,8 @@ std::vector<Case> cases() {
                         {160, 6, 8, 3, RouterScoring::kSoftmax, RouterGroupScore::kMax, false, false},
                         {64, 6, 1, 1, RouterScoring::kSoftmax, RouterGroupScore::kMax, false, true},
                         {384, 8, 1, 1, RouterScoring::kSigmoid, RouterGroupScore::kTop2Sum, true, true},
+                        {1000, 8, 250, 40, RouterScoring::kSigmoid, RouterGroupScore::kTop2Sum, true, false},
+                        {1024, 40, 1, 1, RouterScoring::kSoftmax, RouterGroupScore::kMax, true, true},
                     };
                     for (const auto& kind : kinds) {
                       const int64_t tokens = 40;
