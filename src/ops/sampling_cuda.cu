@@ -29,7 +29,7 @@ constexpr int kCoarse = 19, kFine = 8;
 __device__ uint64_t mass_of(float weight) { return static_cast<uint64_t>(weight * 0x1p43f); }
 
 struct Tally {
-  uint64_t count = 0, mass = 0;
+  uint64_t count, mass;
 };
 
 // The masses of a bin's weights, less that of its least one, are multiples of 2^unit_of() (its weights have one
@@ -237,7 +237,7 @@ class WeightedRow {
   }
 
   __device__ Prefix prefix(const Goal& goal) const {
-    Tally before;
+    Tally before{};
     const auto coarse = [this](int32_t bin) { return Tally{row_.counts[bin], row_.masses[bin]}; };
     if (!find_bin(coarse, goal, before)) return {Cut{}, mass()};
     uint32_t bits = static_cast<uint32_t>(s_.bin);

@@ -286,7 +286,7 @@ std::vector<Case> cases() {
                         {64, 6, 1, 1, RouterScoring::kSoftmax, RouterGroupScore::kMax, false, true},
                         {384, 8, 1, 1, RouterScoring::kSigmoid, RouterGroupScore::kTop2Sum, true, true},
                         {1000, 8, 250, 40, RouterScoring::kSigmoid, RouterGroupScore::kTop2Sum, true, false},
-                        {1024, 40, 1, 1, RouterScoring::kSoftmax, RouterGroupScore::kMax, true, true},
+                        {1024, 40, 1, 1, RouterScoring::kSigmoid, RouterGroupScore::kTop2Sum, true, true},
                     };
                     for (const auto& kind : kinds) {
                       const int64_t tokens = 40;
