@@ -1,3 +1,4 @@
+#include "base/host_device.h"
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/float_order.cuh"
 #include "device/cuda/launch.cuh"
@@ -28,14 +29,14 @@ __device__ Best lane_best(const uint32_t* orders, int32_t count) {
 // function(index) for the `keep` largest, largest first, by one warp; they are left out of `orders` then.
 template <class Function>
 __device__ void take_largest(uint32_t* orders, int32_t count, int32_t keep, const Function& function) {
-  Best own = lane_best(orders, count);
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
+  Best own{}, best{0, lane};
+  LANTERN_NO_UNROLL
   for (int32_t k = 0; k < keep; ++k) {
-    const Best best = warp_best(own);
+    if (best.index % kWarp == lane) own = lane_best(orders, count);  // at first, and when its best was taken
+    best = warp_best(own);
     function(best.index);
-    if (best.index % kWarp == static_cast<int32_t>(threadIdx.x % kWarp)) {  // whose index it is
-      orders[best.index] = 0;
-      own = lane_best(orders, count);
-    }
+    if (best.index % kWarp == lane) orders[best.index] = 0;
   }
   __syncwarp();
 }
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
   float* weights = p.expert_weights.get() + t * p.experts_per_token;
   const auto thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarp;
   if (p.token_request && p.token_request[t] < 0) {
+    LANTERN_NO_UNROLL
     for (int32_t k = thread; k < p.experts_per_token; k += kThreads) {
       ids[k] = -1;
       weights[k] = 0.0f;
@@ -77,15 +79,20 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
   const float first_bias = p.bias && thread < p.experts ? p.bias[thread] : 0.0f;
   if (p.scoring == RouterScoring::kSoftmax) {
     float largest = -INFINITY;
+    LANTERN_NO_UNROLL
     for (int32_t e = thread; e < p.experts; e += kThreads) largest = fmaxf(largest, scores[e] = logits[e]);
     largest = block_reduce(largest, -INFINITY, shared, [](float a, float b) { return fmaxf(a, b); });
     float sum = 0;
+    LANTERN_NO_UNROLL
     for (int32_t e = thread; e < p.experts; e += kThreads) sum += scores[e] = expf(scores[e] - largest);
     sum = block_sum(sum, shared);
+    LANTERN_NO_UNROLL
     for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] /= sum;
   } else {
+    LANTERN_NO_UNROLL
     for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] = 1.0f / (1.0f + expf(-logits[e]));
   }
+  LANTERN_NO_UNROLL
   for (int32_t e = thread; e < p.experts; e += kThreads) {
     const float c = p.bias ? scores[e] + (e == thread ? first_bias : p.bias[e]) : scores[e];
     orders[e] = order_of(isnan(c) ? -INFINITY : c);
@@ -93,6 +100,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
   __syncthreads();
   if (p.groups > 1) {
     const int32_t size = p.experts / p.groups;
+    LANTERN_NO_UNROLL
     for (int32_t g = warp; g < p.groups; g += kThreads / kWarp) {
       groups[g] = group_order(orders + g * size, size, p.group_score);  // by all lanes alike
       kept[g] = false;
@@ -102,6 +110,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
       take_largest(groups, p.groups, p.topk_groups, [&](int32_t g) { kept[g] = true; });
     }
     __syncthreads();
+    LANTERN_NO_UNROLL
     for (int32_t e = thread; e < p.experts; e += kThreads) {
       if (!kept[e / size]) orders[e] = 0;
     }
@@ -114,6 +123,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
     sum += scores[e];
     chosen[count++] = e;
   });
+  LANTERN_NO_UNROLL
   for (int32_t k = thread; k < p.experts_per_token; k += kWarp) {
     float weight = scores[chosen[k]];
     if (p.normalize) weight /= sum + 1e-20f;

@@ -2,6 +2,7 @@
 // its weights and count them by size; then one block finds where the kept tokens end, by counting again in the one bin
 // that matters, and draws. Masses of tokens are added as integers, so that sums depend on no order: a row draws the
 // same token wherever and whenever it runs.
+#include "base/host_device.h"
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/float_order.cuh"
 #include "device/cuda/launch.cuh"
@@ -241,8 +242,12 @@ class WeightedRow {
     const auto coarse = [this](int32_t bin) { return Tally{row_.counts[bin], row_.masses[bin]}; };
     if (!find_bin(coarse, goal, before)) return {Cut{}, mass()};
     uint32_t bits = static_cast<uint32_t>(s_.bin);
-    refine(kCoarse, kFine, goal, before, bits);
-    refine(kFine, 0, goal, before, bits);
+    LANTERN_NO_UNROLL
+    for (int shift = kCoarse; shift > 0;) {
+      const int lower = shift > kFine ? kFine : 0;
+      refine(shift, lower, goal, before, bits);
+      shift = lower;
+    }
     // Of the tokens of this very weight, those of the lowest ids.
     const float weight = __uint_as_float(bits);
     const uint64_t one = mass_of(weight), rest = goal.amount - goal.of(before);
@@ -265,6 +270,7 @@ class WeightedRow {
   template <class Function>
   __device__ void for_each(int32_t begin, int32_t end, int32_t step, const Function& function) const {
     constexpr int kAtOnce = 4;
+    LANTERN_NO_UNROLL
     for (int32_t q = begin; q < end; q += kAtOnce * step) {
       float4 v[kAtOnce];
 #pragma unroll
@@ -356,6 +362,7 @@ class WeightedRow {
     const int range = __ffs(static_cast<int>(__ballot_sync(~0u, sum > wanted))) - 1;
     uint64_t start = __shfl_sync(~0u, sum - mine, range);
     const int32_t end = min(quads_, (range + 1) * length);
+    LANTERN_NO_UNROLL
     for (int32_t q = range * length; q < end; q += kThreads) {
       const int32_t quad = q + thread_;
       uint64_t amounts[kQuad] = {}, own_sum = 0, chunk = 0;
@@ -387,16 +394,24 @@ __device__ int32_t draw(const Scratch& scratch, int32_t vocab, const SamplingSet
                         DrawShared& shared) {
   const WeightedRow row(scratch, vocab, shared);
   const bool has_top_k = settings.top_k > 0 && settings.top_k < vocab;
-  Prefix kept{};
-  if (has_top_k) kept = row.prefix({static_cast<uint64_t>(settings.top_k), false});
-  if (settings.top_p < 1) {
-    const uint64_t mass = has_top_k ? kept.mass : row.mass();
-    const double wanted = ceil(static_cast<double>(settings.top_p) * static_cast<double>(mass));
-    kept.cut = shorter(kept.cut, row.prefix({max(uint64_t{1}, static_cast<uint64_t>(wanted)), true}).cut);
+  Cut cut;
+  uint64_t mass = 0;
+  LANTERN_NO_UNROLL
+  for (int filter = 0; filter < 2; ++filter) {  // top_k, top_p
+    const bool by_mass = filter == 1;
+    if (by_mass ? !(settings.top_p < 1) : !has_top_k) continue;
+    Goal goal{static_cast<uint64_t>(settings.top_k), by_mass};
+    if (by_mass) {
+      const double of = static_cast<double>(has_top_k ? mass : row.mass());
+      goal.amount = max(uint64_t{1}, static_cast<uint64_t>(ceil(static_cast<double>(settings.top_p) * of)));
+    }
+    const Prefix prefix = row.prefix(goal);
+    cut = shorter(cut, prefix.cut);
+    mass = prefix.mass;
   }
   // The largest weight is 1.
-  if (settings.min_p > 0) kept.cut = shorter(kept.cut, Cut{fminf(settings.min_p, 1.0f), kNoToken});
-  return row.token_at(kept.cut, philox_uniform_53(settings.seed, static_cast<uint64_t>(position)));
+  if (settings.min_p > 0) cut = shorter(cut, Cut{fminf(settings.min_p, 1.0f), kNoToken});
+  return row.token_at(cut, philox_uniform_53(settings.seed, static_cast<uint64_t>(position)));
 }
 
 // A block for each row.
