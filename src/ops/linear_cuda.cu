@@ -14,6 +14,7 @@ constexpr unsigned kThreads = kWarps * kWarp;
 // weight alone and are added in order.
 __global__ void __launch_bounds__(kThreads) linear_kernel(LinearParams p) {
   __shared__ float sums[kWarps][kRowTile];
+  ptx::begin_overlapped();
   const int64_t o = blockIdx.x, first = int64_t{blockIdx.y} * kRowTile;
   const auto rows = static_cast<int>(min(int64_t{kRowTile}, p.real_rows.of(p.rows) - first));
   if (rows <= 0) return;
@@ -42,9 +43,17 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(LinearParams p) {
 // `rounded`: the launch's rows of x as bf16, of which X = bf16_t reads.
 template <class T, class X, int kGroups, int kSplits, int kTiles>
 __global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams p, const bf16_t* rounded) {
-  using Shared = TileShared<kGroups, kSplits, kTiles>;
+  using Tile = WeightTile<T, kGroups, kSplits, kTiles>;
+  using Shared = typename Tile::Shared;
   __shared__ Shared s;
   const int64_t first_output = int64_t{blockIdx.x} * Shared::kOutputs, first = int64_t{blockIdx.y} * 8 * kGroups;
+  WeightRows<T> weights[kTiles];
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    weights[i] = WeightRows<T>(p.weight, first_output + 16 * (tile_span<kSplits>() * kTiles + i));
+  }
+  Tile tile(weights, p.weight.cols);
+  ptx::begin_overlapped();
   const auto rows = static_cast<int>(min(int64_t{8 * kGroups}, p.real_rows.of(p.rows) - first));
   if (rows <= 0) return;
   const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
@@ -60,12 +69,7 @@ __global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams 
       x.row[group] = rounded + (first + n) * p.weight.cols + 16 * c;
     }
   }
-  const int64_t tile = first_output + tile_span<kSplits>() * 16 * kTiles;
-  if constexpr (kTiles == 1) {
-    weight_tile<T>({WeightRows<T>(p.weight, tile)}, p.weight.cols, x, s);
-  } else {
-    weight_tile<T>({WeightRows<T>(p.weight, tile), WeightRows<T>(p.weight, tile + 16)}, p.weight.cols, x, s);
-  }
+  tile.multiply(x, s);
   for (auto at = static_cast<int>(threadIdx.x); at < rows * Shared::kOutputs; at += static_cast<int>(kTileThreads)) {
     const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
     if (first_output + o >= p.weight.rows) continue;
@@ -76,7 +80,7 @@ __global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams 
 
 template <class T, class X, int kGroups, int kSplits, int kTiles>
 void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
-  launch_kernel(
+  launch_overlapped(
       stream, "linear tile", &linear_tile_kernel<T, X, kGroups, kSplits, kTiles>,
       dim3(blocks_for(p.weight.rows, TileShared<kGroups, kSplits, kTiles>::kOutputs), blocks_for(p.rows, 8 * kGroups)),
       kTileThreads, 0, p, rounded);
@@ -132,8 +136,8 @@ void linear(void* stream, const LinearParams& p) {
   if (p.input == LinearInput::kRounded && tile_takes(w) && aligned_rows(p.x.get(), p.x_stride)) {
     return w.dtype == DType::kBF16 ? linear_tile<bf16_t>(stream, p) : linear_tile<e4m3_t>(stream, p);
   }
-  launch_kernel(stream, "linear", &linear_kernel,
-                dim3(static_cast<unsigned>(p.weight.rows), blocks_for(p.rows, kRowTile)), kThreads, 0, p);
+  launch_overlapped(stream, "linear", &linear_kernel,
+                    dim3(static_cast<unsigned>(p.weight.rows), blocks_for(p.rows, kRowTile)), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

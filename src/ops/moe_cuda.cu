@@ -102,6 +102,7 @@ MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t tokens, int6
 
 // Sorts the (token, j) pairs by expert and lists the tiles; within an expert rows keep the order of tokens. One block.
 __global__ void sort_pairs_kernel(MoeParams p, MoeScratch s, int64_t first_token, int64_t tokens, int64_t tiles) {
+  ptx::begin_overlapped();
   const int32_t* ids = p.expert_ids.get() + first_token * p.experts_per_token;
   const int64_t pairs = tokens * p.experts_per_token;
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -188,100 +189,153 @@ __device__ InputRows<X, kGroups> tile_inputs(int rows, const Row& row) {
   return x;
 }
 
-// activation[n, i] of the tile's rows, as bf16, for the 16 intermediate values of each span from `first` on.
-template <class T, class X, int kGroups, int kSplits>
-__device__ void gate_up_tile(const ExpertWeights& w, const InputRows<X, kGroups>& x, int rows, bf16_t* activation) {
-  constexpr int kValues = 16 * kSpans<kSplits>;
-  __shared__ TileShared<kGroups, kSplits, 2> s;
-  const int64_t first = int64_t{blockIdx.x} * kValues, tile = first + 16 * tile_span<kSplits>();
-  const int64_t intermediate = w.gate.rows;
-  weight_tile<T>({WeightRows<T>(w.gate, tile), WeightRows<T>(w.up, tile)}, w.gate.cols, x, s);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * kValues; at += static_cast<int>(kTileThreads)) {
-    const int n = at / kValues, i = at % kValues, gate = i / 16 * 32 + i % 16;
-    if (first + i >= intermediate) continue;
-    activation[n * intermediate + first + i] = narrow_bf16(silu(s.out[n][gate]) * s.out[n][gate + 16]);
-  }
-}
-
-// write(n, o, value) for the outputs o of w and the rows n of the tile.
-template <class T, int kGroups, int kSplits, class Write>
-__device__ void down_tile(const QuantizedMatrix& w, const InputRows<bf16_t, kGroups>& x, int rows, const Write& write) {
+// activation[n, i] of the tile's rows, as bf16, for the 16 intermediate values of each span.
+template <class T, int kGroups, int kSplits>
+class GateUpTile {
+ public:
   using Shared = TileShared<kGroups, kSplits, 2>;
-  __shared__ Shared s;
-  const int64_t first = int64_t{blockIdx.x} * Shared::kOutputs, tile = first + 32 * tile_span<kSplits>();
-  weight_tile<T>({WeightRows<T>(w, tile), WeightRows<T>(w, tile + 16)}, w.cols, x, s);
-  for (auto at = static_cast<int>(threadIdx.x); at < rows * Shared::kOutputs; at += static_cast<int>(kTileThreads)) {
-    const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
-    if (first + o < w.rows) write(n, first + o, s.out[n][o]);
+  static constexpr int kValues = 16 * kSpans<kSplits>;
+
+  __device__ explicit GateUpTile(const ExpertWeights& w)
+      : intermediate_(w.gate.rows),
+        tile_({WeightRows<T>(w.gate, first() + 16 * tile_span<kSplits>()),
+               WeightRows<T>(w.up, first() + 16 * tile_span<kSplits>())},
+              w.gate.cols) {}
+  template <class X>
+  __device__ void multiply(const InputRows<X, kGroups>& x, int rows, bf16_t* activation, Shared& s) {
+    tile_.multiply(x, s);
+    for (auto at = static_cast<int>(threadIdx.x); at < rows * kValues; at += static_cast<int>(kTileThreads)) {
+      const int n = at / kValues, i = at % kValues, gate = i / 16 * 32 + i % 16;
+      if (first() + i >= intermediate_) continue;
+      activation[n * intermediate_ + first() + i] = narrow_bf16(silu(s.out[n][gate]) * s.out[n][gate + 16]);
+    }
   }
-}
+
+ private:
+  __device__ static int64_t first() { return int64_t{blockIdx.x} * kValues; }
+
+  int64_t intermediate_;
+  WeightTile<T, kGroups, kSplits, 2> tile_;
+};
+
+// The down projection: write(n, o, value) for its outputs o and the rows n of the tile.
+template <class T, int kGroups, int kSplits>
+class DownTile {
+ public:
+  using Shared = TileShared<kGroups, kSplits, 2>;
+
+  __device__ explicit DownTile(const QuantizedMatrix& w)
+      : rows_(w.rows),
+        tile_({WeightRows<T>(w, first() + 32 * tile_span<kSplits>()),
+               WeightRows<T>(w, first() + 32 * tile_span<kSplits>() + 16)},
+              w.cols) {}
+  template <class Write>
+  __device__ void multiply(const InputRows<bf16_t, kGroups>& x, int rows, Shared& s, const Write& write) {
+    tile_.multiply(x, s);
+    for (auto at = static_cast<int>(threadIdx.x); at < rows * Shared::kOutputs; at += static_cast<int>(kTileThreads)) {
+      const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
+      if (first() + o < rows_) write(n, first() + o, s.out[n][o]);
+    }
+  }
+
+ private:
+  __device__ static int64_t first() { return int64_t{blockIdx.x} * Shared::kOutputs; }
+
+  int64_t rows_;
+  WeightTile<T, kGroups, kSplits, 2> tile_;
+};
 
 template <class T, class X, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads)
     mlp_gate_up_tile_kernel(MlpParams p, const bf16_t* rounded, bf16_t* activation, int64_t first_token,
                             int64_t tokens) {
+  __shared__ TileShared<kGroups, kSplits, 2> s;
+  GateUpTile<T, kGroups, kSplits> tile(p.weights);
+  ptx::begin_overlapped();
   const int64_t hidden = p.weights.gate.cols, first = int64_t{blockIdx.y} * 8 * kGroups;
   const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
   if (rows <= 0) return;
   const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
-    if constexpr (sizeof(X) == 4) return p.x.get() + (first_token + first + n) * hidden;
-    else return rounded + (first + n) * hidden;
+    if constexpr (sizeof(X) == 4)
+      return p.x.get() + (first_token + first + n) * hidden;
+    else
+      return rounded + (first + n) * hidden;
   });
-  gate_up_tile<T, X, kGroups, kSplits>(p.weights, x, rows, activation + first * p.weights.gate.rows);
+  tile.multiply(x, rows, activation + first * p.weights.gate.rows, s);
 }
 
 template <class T, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads)
     mlp_down_tile_kernel(MlpParams p, const bf16_t* activation, int64_t first_token, int64_t tokens) {
+  __shared__ TileShared<kGroups, kSplits, 2> s;
   const QuantizedMatrix& w = p.weights.down;
+  DownTile<T, kGroups, kSplits> tile(w);
+  ptx::begin_overlapped();
   const int64_t first = int64_t{blockIdx.y} * 8 * kGroups;
   const int rows = real_rows(p, first_token, tokens, first, 8 * kGroups);
   if (rows <= 0) return;
   const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + (first + n) * w.cols; });
-  down_tile<T, kGroups, kSplits>(w, x, rows, [&](int n, int64_t o, float value) {
+  tile.multiply(x, rows, s, [&](int n, int64_t o, float value) {
     float& y = p.y[(first_token + first + n) * w.rows + o];
     y = p.accumulate ? y + value : value;
   });
 }
 
 template <class T, class X, int kGroups, int kSplits>
-__global__ void __launch_bounds__(kTileThreads) moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+__global__ void __launch_bounds__(kTileThreads)
+    moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+  __shared__ TileShared<kGroups, kSplits, 2> shared;
+  ptx::begin_overlapped();
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
   if (rows == 0) return;
+  GateUpTile<T, kGroups, kSplits> tile(p.experts[expert]);
   const auto x = tile_inputs<X, kGroups>(rows, [&](int n) {
     const int64_t token = s.row_token[first + n];
-    if constexpr (sizeof(X) == 4) return p.x.get() + (first_token + token) * p.hidden;
-    else return static_cast<const bf16_t*>(s.rounded) + token * p.hidden;
+    if constexpr (sizeof(X) == 4)
+      return p.x.get() + (first_token + token) * p.hidden;
+    else
+      return static_cast<const bf16_t*>(s.rounded) + token * p.hidden;
   });
-  gate_up_tile<T, X, kGroups, kSplits>(p.experts[expert], x, rows,
-                                       reinterpret_cast<bf16_t*>(s.activation) + first * p.intermediate);
+  tile.multiply(x, rows, reinterpret_cast<bf16_t*>(s.activation) + first * p.intermediate, shared);
 }
 
 template <class T, int kGroups, int kSplits>
 __global__ void __launch_bounds__(kTileThreads) moe_down_tile_kernel(MoeParams p, MoeScratch s) {
+  __shared__ TileShared<kGroups, kSplits, 2> shared;
+  ptx::begin_overlapped();
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
   if (rows == 0) return;
+  DownTile<T, kGroups, kSplits> tile(p.experts[expert].down);
   const auto* activation = reinterpret_cast<const bf16_t*>(s.activation) + first * p.intermediate;
   const auto x = tile_inputs<bf16_t, kGroups>(rows, [&](int n) { return activation + n * p.intermediate; });
-  down_tile<T, kGroups, kSplits>(p.experts[expert].down, x, rows, [&](int n, int64_t o, float value) {
-    s.down[int64_t{first + n} * p.hidden + o] = value;
-  });
+  tile.multiply(x, rows, shared,
+                [&](int n, int64_t o, float value) { s.down[int64_t{first + n} * p.hidden + o] = value; });
 }
 
-// y[t, :] += sum over j of weight * row, in order of j. A block for each token.
+// y[t, :] += sum over j of weight * row, in order of j. A thread for each value; rows are loaded some at a time.
 __global__ void moe_combine_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
-  const int64_t t = first_token + blockIdx.x;
-  const int32_t* rows = s.pair_row + int64_t{blockIdx.x} * p.experts_per_token;
+  constexpr int kBatch = 8;
+  ptx::begin_overlapped();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x, t = first_token + blockIdx.y;
+  if (i >= p.hidden) return;
+  const int32_t* rows = s.pair_row + int64_t{blockIdx.y} * p.experts_per_token;
   const float* weights = p.expert_weights.get() + t * p.experts_per_token;
-  for (int64_t i = threadIdx.x; i < p.hidden; i += kThreads) {
-    float sum = 0;
-    for (int32_t j = 0; j < p.experts_per_token; ++j) {
-      if (rows[j] >= 0) sum = __fadd_rn(sum, __fmul_rn(weights[j], s.down[int64_t{rows[j]} * p.hidden + i]));
+  float sum = 0;
+  for (int32_t first = 0; first < p.experts_per_token; first += kBatch) {
+    float values[kBatch];
+    int32_t own[kBatch];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) own[j] = first + j < p.experts_per_token ? rows[first + j] : -1;
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) values[j] = s.down[int64_t{max(own[j], 0)} * p.hidden + i];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      if (own[j] >= 0) sum = __fadd_rn(sum, __fmul_rn(weights[first + j], values[j]));
     }
-    p.y[t * p.hidden + i] += sum;
   }
+  p.y[t * p.hidden + i] += sum;
 }
 
 bool tiles_take(const ExpertWeights& w, const float* x) {
@@ -297,15 +351,15 @@ void mlp_gate_up_tiles(void* stream, const MlpParams& p, bf16_t* activation, con
   if constexpr (kGroups == 1) {
     if (rounded == nullptr) kernel = &mlp_gate_up_tile_kernel<T, float, 1, kSplits>;
   }
-  launch_kernel(stream, "mlp gate and up tiles", kernel,
-                dim3(blocks_for(p.weights.gate.rows, 16 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
-                kTileThreads, 0, p, rounded, activation, first, tokens);
+  launch_overlapped(stream, "mlp gate and up tiles", kernel,
+                    dim3(blocks_for(p.weights.gate.rows, 16 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
+                    kTileThreads, 0, p, rounded, activation, first, tokens);
 }
 template <class T, int kGroups, int kSplits>
 void mlp_down_tiles(void* stream, const MlpParams& p, const bf16_t* activation, int64_t first, int64_t tokens) {
-  launch_kernel(stream, "mlp down tiles", &mlp_down_tile_kernel<T, kGroups, kSplits>,
-                dim3(blocks_for(p.weights.down.rows, 32 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
-                kTileThreads, 0, p, activation, first, tokens);
+  launch_overlapped(stream, "mlp down tiles", &mlp_down_tile_kernel<T, kGroups, kSplits>,
+                    dim3(blocks_for(p.weights.down.rows, 32 * kSpans<kSplits>), blocks_for(tokens, 8 * kGroups)),
+                    kTileThreads, 0, p, activation, first, tokens);
 }
 template <class T, int kGroups>
 void mlp_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_t* rounded, int64_t first,
@@ -363,13 +417,13 @@ void moe_gate_up_tiles(void* stream, const MoeParams& p, const MoeScratch& s, in
                         .cols = p.hidden,
                         .real_rows = {}});
   }
-  launch_kernel(stream, "moe gate and up tiles", kernel,
-                dim3(blocks_for(p.intermediate, 16 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s, first);
+  launch_overlapped(stream, "moe gate and up tiles", kernel,
+                    dim3(blocks_for(p.intermediate, 16 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s, first);
 }
 template <class T, int kGroups, int kSplits>
 void moe_down_tiles(void* stream, const MoeParams& p, const MoeScratch& s, unsigned tiles) {
-  launch_kernel(stream, "moe down tiles", &moe_down_tile_kernel<T, kGroups, kSplits>,
-                dim3(blocks_for(p.hidden, 32 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s);
+  launch_overlapped(stream, "moe down tiles", &moe_down_tile_kernel<T, kGroups, kSplits>,
+                    dim3(blocks_for(p.hidden, 32 * kSpans<kSplits>), tiles), kTileThreads, 0, p, s);
 }
 template <class T, int kGroups>
 void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens, unsigned tiles) {
@@ -410,7 +464,7 @@ void moe(void* stream, const MoeParams& p) {
     const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows);
     CHECK(s.bytes <= p.scratch_bytes, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
           tokens, p.scratch_bytes, s.bytes);
-    launch_kernel(stream, "moe sort", &sort_pairs_kernel, 1, kSortThreads, 0, p, s, first, tokens, tiles);
+    launch_overlapped(stream, "moe sort", &sort_pairs_kernel, 1, kSortThreads, 0, p, s, first, tokens, tiles);
     const unsigned grid_tiles = blocks_for(tiles, 1);
     if (by_tiles && p.first_expert.gate.dtype == DType::kBF16) {
       tile_rows == kRowTile ? moe_tiles<bf16_t, 1>(stream, p, s, first, tokens, grid_tiles)
@@ -424,7 +478,8 @@ void moe(void* stream, const MoeParams& p) {
       launch_kernel(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), grid_tiles),
                     kThreads, 0, p, s);
     }
-    launch_kernel(stream, "moe combine", &moe_combine_kernel, blocks_for(tokens, 1), kThreads, 0, p, s, first);
+    launch_overlapped(stream, "moe combine", &moe_combine_kernel,
+                      dim3(blocks_for(p.hidden, kThreads), blocks_for(tokens, 1)), kThreads, 0, p, s, first);
   }
 }
 

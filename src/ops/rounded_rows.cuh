@@ -24,6 +24,7 @@ inline bf16_t* rounded_rows_at(std::byte* scratch) {
 
 template <int kThreads>
 __global__ void round_rows_kernel(RoundRowsParams p) {
+  ptx::begin_overlapped();
   const int64_t r = blockIdx.y;
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
   if (i >= p.cols || r >= p.real_rows.of(p.rows)) return;
@@ -33,8 +34,8 @@ __global__ void round_rows_kernel(RoundRowsParams p) {
 
 inline void round_rows(void* stream, const RoundRowsParams& p) {
   constexpr int kThreads = 256;
-  launch_kernel(stream, "round rows", &round_rows_kernel<kThreads>,
-                dim3(blocks_for(p.cols, 4 * kThreads), static_cast<unsigned>(p.rows)), kThreads, 0, p);
+  launch_overlapped(stream, "round rows", &round_rows_kernel<kThreads>,
+                    dim3(blocks_for(p.cols, 4 * kThreads), static_cast<unsigned>(p.rows)), kThreads, 0, p);
 }
 
 // Whether a row of x can be read in pieces of 16 bytes.

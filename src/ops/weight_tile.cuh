@@ -1,11 +1,11 @@
 // The product of a tile of weight rows with a few rows of x on tensor cores: the inside of the fast matrix kernels. It
 // reads each weight once, from global memory straight into the registers that the tensor cores want.
 //
-// A block of kTileWarps warps computes tiles of 16 outputs for up to 8 kGroups rows of x. K is cut into pieces of kChunk
-// columns; kSplits warps share out their runs, and their sums are added in order: an order that follows from the weight
-// alone (tile_splits()). The kTileWarps / kSplits spans of warps have kTiles tiles each. Within a chunk lane l % 4 takes
-// 16 neighbouring columns, in A and B alike, so that it loads them whole. FP8: the sum of a block of 128 columns is
-// multiplied by the block's scale.
+// A block of kTileWarps warps computes tiles of 16 outputs for up to 8 kGroups rows of x. K is cut into pieces of
+// kChunk columns; kSplits warps share out their runs, and their sums are added in order: an order that follows from the
+// weight alone (tile_splits()). The kTileWarps / kSplits spans of warps have kTiles tiles each. Within a chunk lane l %
+// 4 takes 16 neighbouring columns, in A and B alike, so that it loads them whole. FP8: the sum of a block of 128
+// columns is multiplied by the block's scale.
 #pragma once
 
 #include "device/cuda/block_reduce.cuh"
@@ -65,6 +65,7 @@ struct WeightRows {
   int64_t first_scale;
   float global_scale;
 
+  WeightRows() = default;
   __device__ WeightRows(const QuantizedMatrix& w, int64_t first) {
     const int64_t g = threadIdx.x % kWarp / 4, c = threadIdx.x % 4;
 #pragma unroll
@@ -129,54 +130,104 @@ struct TileShared {
   float out[8 * kGroups][kOutputs];
 };
 
-// s.out[n][16 (kTiles span + i) + o] = output o of tile i of the span for row n; `weights` are the tiles of this thread's
-// span. By a block of kTileThreads.
-template <class T, class X, int kGroups, int kSplits, int kTiles>
-__device__ void weight_tile(const WeightRows<T> (&weights)[kTiles], int64_t cols, const InputRows<X, kGroups>& x,
-                            TileShared<kGroups, kSplits, kTiles>& s) {
-  constexpr bool kScaled = sizeof(T) == 1;
-  constexpr int kUnit = kScaled ? 2 : 1;         // chunks between two looks at the sums
-  constexpr int kDepth = kTiles == 1 ? 2 : 1;  // units on their way
-  const auto split = static_cast<int64_t>(threadIdx.x / kWarp) % kSplits;
-  const int64_t units = cols / (kUnit * kChunk);
-  const int64_t begin = units * split / kSplits, end = units * (split + 1) / kSplits;
+// The product of a block's tiles, `weights` being those of this thread's span. Made, its first loads are on their way,
+// which need nothing of what earlier kernels do.
+template <class T, int kGroups, int kSplits, int kTiles>
+class WeightTile {
+ public:
+  using Shared = TileShared<kGroups, kSplits, kTiles>;
 
-  Strip<T> next[kDepth][kUnit][kTiles][2];
-  float next_scale[kDepth][kTiles];
-  const auto load = [&](int depth, int64_t unit) {
+  __device__ WeightTile(const WeightRows<T> (&weights)[kTiles], int64_t cols) {
+    const auto split = static_cast<int64_t>(threadIdx.x / kWarp) % kSplits;
+    const int64_t units = cols / (kUnit * kChunk);
+    begin_ = units * split / kSplits;
+    end_ = units * (split + 1) / kSplits;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) weights_[i] = weights[i];
+    if (begin_ >= end_) return;
+#pragma unroll
+    for (int depth = 0; depth < kDepth; ++depth) load(depth, min(begin_ + depth, end_ - 1));
+  }
+
+  // s.out[n][16 (kTiles span + i) + o] = output o of the span's tile i for row n. By a block of kTileThreads, once.
+  template <class X>
+  __device__ void multiply(const InputRows<X, kGroups>& x, Shared& s) {
+    for (int64_t unit = begin_; unit < end_; unit += kDepth) {
+#pragma unroll
+      for (int depth = 0; depth < kDepth; ++depth) {
+        if (unit + depth < end_) add(depth, unit + depth, x);
+      }
+    }
+    const auto split = static_cast<int>(threadIdx.x / kWarp) % kSplits;
+    const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
+    const int first_output = tile_span<kSplits>() * 16 * kTiles;
+#pragma unroll
+    for (int first = 0; first < kGroups; first += Shared::kGroupsAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const float factor = kScaled ? 1.0f : weights_[i].global_scale;
+#pragma unroll
+        for (int group = 0; group < Shared::kGroupsAtOnce; ++group) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            s.sums[split][8 * group + 2 * c + j % 2][first_output + 16 * i + g + 8 * (j / 2)] =
+                total_[i][first + group][j] * factor;
+          }
+        }
+      }
+      __syncthreads();
+      constexpr int kSums = 8 * Shared::kGroupsAtOnce * Shared::kOutputs;
+      for (auto at = static_cast<int>(threadIdx.x); at < kSums; at += static_cast<int>(kTileThreads)) {
+        const int n = at / Shared::kOutputs, o = at % Shared::kOutputs;
+        float sum = s.sums[0][n][o];
+#pragma unroll
+        for (int w = 1; w < kSplits; ++w) sum += s.sums[w][n][o];
+        s.out[8 * first + n][o] = sum;
+      }
+      __syncthreads();
+    }
+  }
+
+ private:
+  static constexpr bool kScaled = sizeof(T) == 1;
+  static constexpr int kUnit = kScaled ? 2 : 1;       // chunks between two looks at the sums
+  static constexpr int kDepth = kTiles == 1 ? 2 : 1;  // units on their way
+
+  __device__ void load(int depth, int64_t unit) {
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          next[depth][u][i][r].load(weights[i].row[r] + (unit * kUnit + u) * kChunk * static_cast<int64_t>(sizeof(T)));
+          next_[depth][u][i][r].load(weights_[i].row[r] +
+                                     (unit * kUnit + u) * kChunk * static_cast<int64_t>(sizeof(T)));
         }
       }
     }
     if constexpr (kScaled) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) next_scale[depth][i] = weights[i].scale(unit);
+      for (int i = 0; i < kTiles; ++i) next_scale_[depth][i] = weights_[i].scale(unit);
     }
-  };
+  }
 
-  float total[kTiles][kGroups][4] = {};
-  const auto step_unit = [&](int depth, int64_t unit) {
+  template <class X>
+  __device__ void add(int depth, int64_t unit, const InputRows<X, kGroups>& x) {
     Strip<T> strips[kUnit][kTiles][2];
     float scale[kTiles] = {};
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        strips[u][i][0] = next[depth][u][i][0];
-        strips[u][i][1] = next[depth][u][i][1];
-        if constexpr (kScaled) scale[i] = next_scale[depth][i];
+        strips[u][i][0] = next_[depth][u][i][0];
+        strips[u][i][1] = next_[depth][u][i][1];
+        if constexpr (kScaled) scale[i] = next_scale_[depth][i];
       }
     }
     uint32_t inputs[kUnit][kGroups][8];
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) x.load(unit * kUnit + u, inputs[u]);
-    load(depth, min(unit + kDepth, end - 1));
+    load(depth, min(unit + kDepth, end_ - 1));
     float part[kTiles][kGroups][4] = {};
 #pragma unroll
     for (int u = 0; u < kUnit; ++u) {
@@ -189,7 +240,7 @@ __device__ void weight_tile(const WeightRows<T> (&weights)[kTiles], int64_t cols
           strips[u][i][1].get(step, w[1], w[3]);
 #pragma unroll
           for (int group = 0; group < kGroups; ++group) {
-            ptx::mma_bf16(kScaled ? part[i][group] : total[i][group], w,
+            ptx::mma_bf16(kScaled ? part[i][group] : total_[i][group], w,
                           {inputs[u][group][2 * step], inputs[u][group][2 * step + 1]});
           }
         }
@@ -201,50 +252,17 @@ __device__ void weight_tile(const WeightRows<T> (&weights)[kTiles], int64_t cols
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
-          for (int j = 0; j < 4; ++j) total[i][group][j] = __fmaf_rn(part[i][group][j], scale[i], total[i][group][j]);
+          for (int j = 0; j < 4; ++j) total_[i][group][j] = __fmaf_rn(part[i][group][j], scale[i], total_[i][group][j]);
         }
       }
-    }
-  };
-  if (begin < end) {
-#pragma unroll
-    for (int depth = 0; depth < kDepth; ++depth) load(depth, min(begin + depth, end - 1));
-  }
-  for (int64_t unit = begin; unit < end; unit += kDepth) {
-#pragma unroll
-    for (int depth = 0; depth < kDepth; ++depth) {
-      if (unit + depth < end) step_unit(depth, unit + depth);
     }
   }
 
-  const auto g = static_cast<int>(threadIdx.x % kWarp / 4), c = static_cast<int>(threadIdx.x % 4);
-  const int first_output = tile_span<kSplits>() * 16 * kTiles;
-  constexpr int kOutputs = TileShared<kGroups, kSplits, kTiles>::kOutputs;
-  constexpr int kAtOnce = TileShared<kGroups, kSplits, kTiles>::kGroupsAtOnce;
-#pragma unroll
-  for (int first = 0; first < kGroups; first += kAtOnce) {
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const float factor = kScaled ? 1.0f : weights[i].global_scale;
-#pragma unroll
-      for (int group = 0; group < kAtOnce; ++group) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          s.sums[split][8 * group + 2 * c + j % 2][first_output + 16 * i + g + 8 * (j / 2)] =
-              total[i][first + group][j] * factor;
-        }
-      }
-    }
-    __syncthreads();
-    for (auto at = static_cast<int>(threadIdx.x); at < 8 * kAtOnce * kOutputs; at += static_cast<int>(kTileThreads)) {
-      const int n = at / kOutputs, o = at % kOutputs;
-      float sum = s.sums[0][n][o];
-#pragma unroll
-      for (int w = 1; w < kSplits; ++w) sum += s.sums[w][n][o];
-      s.out[8 * first + n][o] = sum;
-    }
-    __syncthreads();
-  }
-}
+  WeightRows<T> weights_[kTiles];
+  int64_t begin_, end_;
+  Strip<T> next_[kDepth][kUnit][kTiles][2];
+  float next_scale_[kDepth][kTiles];
+  float total_[kTiles][kGroups][4] = {};
+};
 
 }  // namespace lantern::cuda

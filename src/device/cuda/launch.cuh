@@ -41,19 +41,45 @@ inline int most_shared_bytes() {
   return bytes;
 }
 
+template <class... Params>
+void ask_for_shared_memory(const char* name, void (*kernel)(Params...), size_t bytes) {
+  if (bytes <= size_t{48} << 10) return;  // what every kernel may have
+  LANTERN_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                     "ask for {} bytes of shared memory for '{}'", bytes, name);
+}
+
 // Launches `kernel(args...)`; an empty grid is nothing to do.
 template <class... Params, class... Args>
 void launch_kernel(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid, unsigned threads,
                    size_t shared_bytes, const Args&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  if (shared_bytes > size_t{48} << 10) {  // more must be asked for
-    LANTERN_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-        "ask for {} bytes of shared memory for '{}'", shared_bytes, name);
-  }
+  ask_for_shared_memory(name, kernel, shared_bytes);
   kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(cuda_stream)>>>(args...);
   LANTERN_CUDA_CHECK(cudaGetLastError(), "launch '{}' ({} x {} x {} blocks of {} threads)", name, grid.x, grid.y,
                      grid.z, threads);
+}
+
+// The same for a kernel that calls ptx::begin_overlapped() before it reads or writes what other kernels may touch, and
+// before any thread leaves: it may start while the kernel in front of it ends, which hides what a start costs.
+// Elsewhere than on Hopper, whose code alone has the instructions, it is launched like any other.
+template <class... Params, class... Args>
+void launch_overlapped(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid, unsigned threads,
+                       size_t shared_bytes, const Args&... args) {
+  if (compute_capability() != 90) return launch_kernel(cuda_stream, name, kernel, grid, threads, shared_bytes, args...);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  ask_for_shared_memory(name, kernel, shared_bytes);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(cuda_stream);
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  LANTERN_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...),
+                     "launch '{}' ({} x {} x {} blocks of {} threads)", name, grid.x, grid.y, grid.z, threads);
 }
 
 }  // namespace lantern

@@ -18,6 +18,12 @@ __device__ inline void let_later_kernels_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// The beginning of a kernel that launch_overlapped() starts. The later kernel is let go behind the wait: when it runs,
+// all that came before this kernel is done, so that only this one's results are still to come.
+__device__ inline void begin_overlapped() {
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+}
 // Brings the line at `address` to the L2 cache, and its page to the address caches on the way.
 __device__ inline void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 constexpr int kOverlapPtxVersion = 90;  // of cudaFuncAttributes, from which on the two are more than nothing
