@@ -97,7 +97,7 @@ std::vector<Output> process(Bench& bench, int32_t vocab, int32_t spread) {
                                              .num_logprobs = top},
                                     .max_rows = rows});
   std::vector<float> logits = normal(random, int64_t{rows} * vocab, 3.0f);
-  logits[int64_t{6} * vocab - 3] = NAN;  // a row of slot 2
+  logits[size_t{6} * static_cast<size_t>(vocab) - 3] = NAN;  // a row of slot 2
   const auto words = static_cast<size_t>(vocab + 31) / 32;
   std::vector<uint32_t> masks(2 * words, 0);  // the second allows nothing
   for (size_t w = 0; w < words; ++w) masks[w] = static_cast<uint32_t>(random());
