@@ -9,6 +9,7 @@ constexpr unsigned kThreads = 128;
 
 // A block for each token; with FP8 a warp for each group that has a scale.
 __global__ void write_latent_kernel(LatentWriteParams p) {
+  ptx::begin_overlapped();
   const int64_t slot = p.slot_mapping[blockIdx.x];
   if (slot < 0) return;
   const float* latent = p.latent.get() + blockIdx.x * p.latent_stride;
@@ -41,6 +42,7 @@ __global__ void write_latent_kernel(LatentWriteParams p) {
 
 // A block for each token.
 __global__ void write_index_key_kernel(IndexKeyWriteParams p) {
+  ptx::begin_overlapped();
   __shared__ float key[kMaxIndexDim];
   __shared__ float shared[kThreads / kWarp];
   const int64_t slot = p.slot_mapping[blockIdx.x];
@@ -71,6 +73,7 @@ __global__ void write_index_key_kernel(IndexKeyWriteParams p) {
 
 // A block for each pair; caches are made of 4-byte words but for their last bytes.
 __global__ void copy_blocks_kernel(BlockCopyParams p) {
+  ptx::begin_overlapped();
   const std::byte* source = p.cache.get() + p.pairs[2 * blockIdx.x] * p.block_bytes;
   std::byte* target = p.cache.get() + p.pairs[2 * blockIdx.x + 1] * p.block_bytes;
   const bool aligned = p.block_bytes % 4 == 0;
@@ -84,14 +87,14 @@ __global__ void copy_blocks_kernel(BlockCopyParams p) {
 }  // namespace
 
 void write_latent(void* stream, const LatentWriteParams& p) {
-  launch_kernel(stream, "write_latent", &write_latent_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
+  launch_overlapped(stream, "write_latent", &write_latent_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
 }
 void write_index_key(void* stream, const IndexKeyWriteParams& p) {
   CHECK(p.dim > 0 && p.dim <= kMaxIndexDim, "index keys of {} values; at most {} are supported", p.dim, kMaxIndexDim);
-  launch_kernel(stream, "write_index_key", &write_index_key_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
+  launch_overlapped(stream, "write_index_key", &write_index_key_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
 }
 void copy_blocks(void* stream, const BlockCopyParams& p) {
-  launch_kernel(stream, "copy_blocks", &copy_blocks_kernel, blocks_for(p.count, 1), kThreads, 0, p);
+  launch_overlapped(stream, "copy_blocks", &copy_blocks_kernel, blocks_for(p.count, 1), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

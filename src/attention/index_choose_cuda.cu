@@ -101,6 +101,7 @@ __device__ uint32_t find_threshold(Row& row, int32_t k, ChooseShared& s, int32_t
 
 __global__ void __launch_bounds__(kThreads)
     choose_kernel(IndexSelectParams p, IndexScratch scratch, int32_t first_token, int32_t piece) {
+  ptx::begin_overlapped();
   extern __shared__ __align__(16) uint32_t orders[];
   __shared__ ChooseShared s;
   const auto g = static_cast<int32_t>(blockIdx.x);
@@ -152,6 +153,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One block, a row at a time: a row's source is never before it.
 __global__ void keep_selection_kernel(KeepSelectionParams p) {
+  ptx::begin_overlapped();
   for (int32_t i = 0; i < p.count; ++i) {
     const int64_t from = p.rows[i];
     const int32_t count = from < 0 ? 0 : p.counts[from];
@@ -171,12 +173,12 @@ void index_choose(void* stream, const IndexSelectParams& p, const IndexScratch& 
   const int64_t room = (most_shared_bytes() - static_cast<int64_t>(sizeof(ChooseShared)) - 1024) / 16 * 4;
   const auto piece = static_cast<int32_t>(std::min<int64_t>({s.row_stride, kMaxPiece, room}));
   const size_t shared = p.mode == IndexSelectParams::Mode::kScore ? static_cast<size_t>(piece) * 4 : 0;
-  launch_kernel(stream, "index top-k", &choose_kernel, static_cast<unsigned>(tokens), kThreads, shared, p, s, first,
-                piece);
+  launch_overlapped(stream, "index top-k", &choose_kernel, static_cast<unsigned>(tokens), kThreads, shared, p, s, first,
+                    piece);
 }
 
 void keep_selection(void* stream, const KeepSelectionParams& p) {
-  launch_kernel(stream, "keep_selection", &keep_selection_kernel, 1, kThreads, 0, p);
+  launch_overlapped(stream, "keep_selection", &keep_selection_kernel, 1, kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

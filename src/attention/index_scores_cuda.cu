@@ -19,6 +19,7 @@ constexpr unsigned kTileBlocks = 264;  // for a group: two for each multiprocess
 // A block for each head of each token.
 template <bool kHalf>
 __global__ void prepare_query_kernel(IndexSelectParams p, IndexScratch s, int32_t first_token) {
+  ptx::begin_overlapped();
   __shared__ float query[kMaxIndexDim];
   __shared__ float shared[kThreads / kWarp];
   const auto h = static_cast<int32_t>(blockIdx.x), g = static_cast<int32_t>(blockIdx.y);
@@ -45,6 +46,7 @@ __global__ void prepare_query_kernel(IndexSelectParams p, IndexScratch s, int32_
 // A warp for each key, whose values its lanes share out.
 template <int kPerLane>
 __global__ void score_kernel(IndexSelectParams p, IndexScratch s, int32_t first_token) {
+  ptx::begin_overlapped();
   const auto g = static_cast<int32_t>(blockIdx.y);
   const int32_t t = first_token + g;
   if (!must_score(p, t)) return;
@@ -95,6 +97,7 @@ struct KeyTile {
 template <int kHeadTiles>
 __global__ void __launch_bounds__(kTileWarps* kWarp, 1)
     score_tile_kernel(IndexSelectParams p, IndexScratch s, int32_t first_token) {
+  ptx::begin_overlapped();
   const auto row = static_cast<int32_t>(blockIdx.y);
   const int32_t t = first_token + row;
   if (!must_score(p, t)) return;
@@ -188,11 +191,12 @@ bool tiles_take(const IndexSelectParams& p) {
 void index_scores(void* stream, const IndexSelectParams& p, const IndexScratch& s, int32_t first, int32_t tokens) {
   const bool by_tiles = tiles_take(p);
   const auto rows = static_cast<unsigned>(tokens);
-  launch_kernel(stream, "index query", by_tiles ? &prepare_query_kernel<true> : &prepare_query_kernel<false>,
-                dim3(static_cast<unsigned>(p.heads), rows), kThreads, 0, p, s, first);
+  launch_overlapped(stream, "index query", by_tiles ? &prepare_query_kernel<true> : &prepare_query_kernel<false>,
+                    dim3(static_cast<unsigned>(p.heads), rows), kThreads, 0, p, s, first);
   if (!by_tiles) {
-    launch_kernel(stream, "index scores", p.dim <= 4 * kWarp ? &score_kernel<4> : &score_kernel<kMaxIndexDim / kWarp>,
-                  dim3(kScoreBlocks, rows), kThreads, 0, p, s, first);
+    launch_overlapped(stream, "index scores",
+                      p.dim <= 4 * kWarp ? &score_kernel<4> : &score_kernel<kMaxIndexDim / kWarp>,
+                      dim3(kScoreBlocks, rows), kThreads, 0, p, s, first);
     return;
   }
   const unsigned most = blocks_for(s.row_stride, int64_t{2} * kTileKeys * kTileWarps);
@@ -201,7 +205,7 @@ void index_scores(void* stream, const IndexSelectParams& p, const IndexScratch& 
                  : p.heads <= 16 ? &score_tile_kernel<2>
                  : p.heads <= 32 ? &score_tile_kernel<4>
                                  : &score_tile_kernel<8>;
-  launch_kernel(stream, "index score tiles", kernel, grid, kTileWarps * kWarp, 0, p, s, first);
+  launch_overlapped(stream, "index score tiles", kernel, grid, kTileWarps * kWarp, 0, p, s, first);
 }
 
 }  // namespace lantern::cuda

@@ -25,7 +25,8 @@ __device__ void load_codes(const KvUpProjection& w, int64_t row, int32_t col, ui
   const auto* at = reinterpret_cast<const T*>(w.data.get() + row * w.row_bytes) + col;
   if constexpr (kWords % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < kWords / 4; ++i) *(reinterpret_cast<uint4*>(words) + i) = __ldg(reinterpret_cast<const uint4*>(at) + i);
+    for (int i = 0; i < kWords / 4; ++i)
+      *(reinterpret_cast<uint4*>(words) + i) = __ldg(reinterpret_cast<const uint4*>(at) + i);
   } else if constexpr (kWords == 2) {
     *reinterpret_cast<uint2*>(words) = __ldg(reinterpret_cast<const uint2*>(at));
   } else {
@@ -55,6 +56,7 @@ __device__ int32_t end_of_scale(const KvUpProjection& w, int32_t row, int32_t en
 // A block for each head: a thread has four columns of a quarter of the head's rows.
 template <class T, int kTokens>
 __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kernel(AbsorbQueryParams p) {
+  ptx::begin_overlapped();
   extern __shared__ float query[];  // [kTokens][nope_dim], then sums [kParts][kMaxColumns]
   const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
@@ -118,6 +120,7 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
 // A block for each head, a warp for each output; a lane has 16 neighbouring columns of all of its warp's rows.
 template <class T, int kTokens>
 __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(ProjectValueParams p) {
+  ptx::begin_overlapped();
   constexpr int kWords = kPerLane * static_cast<int>(sizeof(T)) / 4, kRows = sizeof(T) == 1 ? 8 : 4;
   const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
@@ -164,6 +167,7 @@ __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(
 
 // For every format and width: a thread for each latent column of a head; a tile of tokens shares the weights.
 __global__ void absorb_query_kernel(AbsorbQueryParams p) {
+  ptx::begin_overlapped();
   const auto c = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
   if (c >= p.kv_b.kv_lora_rank) return;
@@ -187,6 +191,7 @@ __global__ void absorb_query_kernel(AbsorbQueryParams p) {
 
 // The same: a warp for each output of a head.
 __global__ void project_value_kernel(ProjectValueParams p) {
+  ptx::begin_overlapped();
   constexpr int kWarps = kThreads / kWarp;
   const auto v = static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / kWarp);
   const int64_t h = blockIdx.y, first = blockIdx.z * kTokenTile;
@@ -215,22 +220,23 @@ __global__ void project_value_kernel(ProjectValueParams p) {
 // Whether kPerLane neighbouring columns lie together, with one scale.
 bool tiles_take(const KvUpProjection& w) {
   return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kPerLane == 0 &&
-         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0 &&
-         (w.block_rows == 0 || w.block_cols % kPerLane == 0);
+         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0 && (w.block_rows == 0 || w.block_cols % kPerLane == 0);
 }
 
 template <class T, int kTokens>
 void absorb_tiles(void* stream, const AbsorbQueryParams& p) {
   const size_t shared =
       (static_cast<size_t>(kTokens) * static_cast<size_t>(p.kv_b.nope_dim) + kParts * kMaxColumns) * 4;
-  launch_kernel(stream, "absorb_query tiles", &absorb_query_tile_kernel<T, kTokens>,
-                dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kColumnThreads * kParts,
-                shared, p);
+  launch_overlapped(stream, "absorb_query tiles", &absorb_query_tile_kernel<T, kTokens>,
+                    dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kColumnThreads * kParts,
+                    shared, p);
 }
 template <class T, int kTokens>
 void project_tiles(void* stream, const ProjectValueParams& p) {
-  launch_kernel(stream, "project_value tiles", &project_value_tile_kernel<T, kTokens>,
-                dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kValueWarps * kWarp, 0, p);
+  launch_overlapped(stream, "project_value tiles", &project_value_tile_kernel<T, kTokens>,
+                    dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kValueWarps * kWarp, 0,
+                    p);
 }
 
 }  // namespace
@@ -242,10 +248,10 @@ void absorb_query(void* stream, const AbsorbQueryParams& p) {
     }
     return p.tokens <= 2 ? absorb_tiles<e4m3_t, 1>(stream, p) : absorb_tiles<e4m3_t, kTokenTile>(stream, p);
   }
-  launch_kernel(stream, "absorb_query", &absorb_query_kernel,
-                dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
-                     blocks_for(p.tokens, kTokenTile)),
-                kThreads, 0, p);
+  launch_overlapped(stream, "absorb_query", &absorb_query_kernel,
+                    dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
+                         blocks_for(p.tokens, kTokenTile)),
+                    kThreads, 0, p);
 }
 void project_value(void* stream, const ProjectValueParams& p) {
   if (tiles_take(p.kv_b) && p.kv_b.kv_lora_rank == kMaxColumns &&
@@ -255,10 +261,10 @@ void project_value(void* stream, const ProjectValueParams& p) {
     }
     return p.tokens <= 2 ? project_tiles<e4m3_t, 1>(stream, p) : project_tiles<e4m3_t, 4>(stream, p);
   }
-  launch_kernel(stream, "project_value", &project_value_kernel,
-                dim3(blocks_for(p.kv_b.v_dim, kThreads / kWarp), static_cast<unsigned>(p.kv_b.heads),
-                     blocks_for(p.tokens, kTokenTile)),
-                kThreads, 0, p);
+  launch_overlapped(stream, "project_value", &project_value_kernel,
+                    dim3(blocks_for(p.kv_b.v_dim, kThreads / kWarp), static_cast<unsigned>(p.kv_b.heads),
+                         blocks_for(p.tokens, kTokenTile)),
+                    kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -109,6 +109,7 @@ __device__ float attend(const StepView& step, const SelectionView& selection, co
 
 template <int kPerLane>
 __global__ void mla_decode_kernel(MlaDecodeParams p) {
+  ptx::begin_overlapped();
   __shared__ AttendShared s;
   const int64_t h = blockIdx.x, t = blockIdx.y, row = t * p.heads + h;
   const int32_t rank = p.cache.kv_lora_rank;
@@ -123,6 +124,7 @@ __global__ void mla_decode_kernel(MlaDecodeParams p) {
 
 template <int kPerLane>
 __global__ void mla_prefill_kernel(MlaPrefillParams p) {
+  ptx::begin_overlapped();
   __shared__ AttendShared s;
   const int64_t h = blockIdx.x, t = blockIdx.y;
   const int64_t first_row = h * (p.kv_b.nope_dim + p.kv_b.v_dim);
@@ -214,16 +216,18 @@ void prefill_tiles(void* stream, const MlaPrefillParams& p) {
 void mla_decode(void* stream, const MlaDecodeParams& p) {
   if (mla_tiles_take(p.cache)) return mla_decode_tiles(stream, p);
   check_widths(p.cache);
-  launch_kernel(stream, "mla_decode",
-                p.cache.kv_lora_rank <= 512 ? &mla_decode_kernel<512 / kWarp> : &mla_decode_kernel<kMaxRank / kWarp>,
-                dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
+  launch_overlapped(
+      stream, "mla_decode",
+      p.cache.kv_lora_rank <= 512 ? &mla_decode_kernel<512 / kWarp> : &mla_decode_kernel<kMaxRank / kWarp>,
+      dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
 }
 void mla_prefill(void* stream, const MlaPrefillParams& p) {
   if (mla_tiles_take(p.cache)) return prefill_tiles(stream, p);
   check_widths(p.cache);
-  launch_kernel(stream, "mla_prefill",
-                p.cache.kv_lora_rank <= 512 ? &mla_prefill_kernel<512 / kWarp> : &mla_prefill_kernel<kMaxRank / kWarp>,
-                dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
+  launch_overlapped(
+      stream, "mla_prefill",
+      p.cache.kv_lora_rank <= 512 ? &mla_prefill_kernel<512 / kWarp> : &mla_prefill_kernel<kMaxRank / kWarp>,
+      dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

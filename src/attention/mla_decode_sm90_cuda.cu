@@ -1,7 +1,7 @@
 // The absorbed attention of 64 heads of one token on Hopper's warpgroup products; the same sums as the tiles of
 // mla_decode_tile_cuda.cu, bit by bit.
 //
-// Three warpgroups: one brings key tiles of 64 rows into shared memory as bf16, two buffers in turn; the other two each
+// Four warpgroups: two bring key tiles of 64 rows into shared memory as bf16, two buffers in turn; the other two each
 // have half of the result's columns in registers, and both work out all scores, so that nothing passes between them:
 // while one is at its softmax, the other has the tensor cores. A tile lies in chunks of 64 columns, as the products
 // read them: as keys with K along their rows, as values with the rows along K.
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kHeads = 64;
 constexpr int kGroup = 128;  // threads of a warpgroup
-constexpr unsigned kThreads = 3 * kGroup;
+constexpr unsigned kThreads = 4 * kGroup;
 constexpr int kChunks = kMlaPieces / 8;  // of 64 columns
 constexpr int kChunkBytes = 64 * 128;
 constexpr int kTileBytes = kChunks * kChunkBytes;
@@ -27,9 +27,9 @@ static_assert(kBytes <= 227 << 10);
 
 constexpr int kKeys = kMlaKeyTile;
 constexpr int kRank = kMlaRank;
-constexpr int kScoreTiles = kKeys / 8, kColumns = kRank / 2, kColumnTiles = kColumns / 8;
-// Registers a thread: 168 are launched with, three times.
-constexpr int kLoaderRegisters = 88, kWorkerRegisters = 208;
+constexpr int kScoreTiles = kKeys / 8, kColumns = kRank / 2, kHalfTiles = kColumns / 2 / 8;
+// Registers a thread; 128 are launched with, four times.
+constexpr int kLoaderRegisters = 48, kWorkerRegisters = 208;
 
 // Where piece `piece` of row `row` lies in a tile.
 __device__ int place_of(int row, int piece) { return piece / 8 * kChunkBytes + row * 128 + ((piece ^ row) & 7) * 16; }
@@ -38,17 +38,13 @@ struct Barriers {
   uint32_t full[2], empty[2];
 };
 
-// Two threads for each row, which take its 32 pieces of 16 codes and 8 of the rotated part by turns. Twelve pieces of
-// the next tile are on their way while this one is worked on; more registers there are not.
+// Four threads for each row, which take its 32 pieces of 16 codes and 8 of the rotated part by turns, some
+// of which are on their way ahead; more registers there are not.
 __device__ void load_fp8_tiles(const MlaDecodeParams& p, int64_t t, int32_t keys, int32_t begin, int32_t end,
                                std::byte* tiles, const Barriers& barriers) {
+  constexpr int kPieces = kRank / 16 / 4, kAhead = 4;
   const auto thread = static_cast<int>(threadIdx.x) - 2 * kGroup;
-  const int row = thread / 2, side = thread % 2;
-  // The thread's piece i: neighbours read 32 bytes together, and write to different banks. A chunk has four pieces, so
-  // that places differ by constants but for the parity of i.
-  const int piece_in_chunk[2] = {3 * side, 2 - side};
-  const int place_in_chunk[2] = {place_of(row, 2 * piece_in_chunk[0]), place_of(row, 2 * piece_in_chunk[1])};
-  const auto piece_of = [&](int i) { return i / 2 * 4 + piece_in_chunk[i % 2]; };
+  const int row = thread / 4, part = thread % 4;
   const auto row_of = [&](int32_t tile) {
     const int32_t key = tile * kKeys + row;
     return tile < end && key < keys ? mla_key_row(p, t, key) : nullptr;
@@ -57,53 +53,43 @@ __device__ void load_fp8_tiles(const MlaDecodeParams& p, int64_t t, int32_t keys
     return from == nullptr ? uint4{} : __ldg(reinterpret_cast<const uint4*>(from) + piece);
   };
   const std::byte* from = row_of(begin);
-  uint4 first[8], second[4];
-  const auto load_tile = [&](const std::byte* of) {
+  uint4 codes[kAhead];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) first[i] = load(of, piece_of(i));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) second[i] = load(of, piece_of(8 + i));
-  };
-  load_tile(from);
+  for (int i = 0; i < kAhead; ++i) codes[i] = load(from, 4 * i + part);
   for (int32_t tile = begin; tile < end; ++tile) {
     const int buffer = (tile - begin) % 2;
-    const std::byte* const next = row_of(tile + 1);
     const float4 scales = from == nullptr ? float4{} : __ldg(reinterpret_cast<const float4*>(from + kRank));
     std::byte* const to = tiles + buffer * kTileBytes;
-    const auto store = [&](int i, const uint4& codes, float scale) {
-      uint4 pieces[2];
-      widen_piece(codes, scale, pieces);
-      const int place = i / 2 * kChunkBytes + place_in_chunk[i % 2];
-      *reinterpret_cast<uint4*>(to + place) = pieces[0];
-      *reinterpret_cast<uint4*>(to + (place ^ 16)) = pieces[1];
-    };
+    const int low = place_of(row, 2 * part), high = low ^ 16;
     ptx::wait_barrier(barriers.empty[buffer], ((tile - begin) / 2 + 1) % 2);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) store(i, first[i], i < 4 ? scales.x : scales.y);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      first[i] = load(from, piece_of(12 + i));
-      first[4 + i] = load(from, (kRank + 16) / 16 + 2 * i + side);
+    for (int i = 0; i < kPieces; ++i) {
+      uint4 pieces[2];
+      widen_piece(codes[i % kAhead], (&scales.x)[i / 2], pieces);
+      *reinterpret_cast<uint4*>(to + i * kChunkBytes + low) = pieces[0];
+      *reinterpret_cast<uint4*>(to + i * kChunkBytes + high) = pieces[1];
+      const int ahead = i + kAhead;  // behind the codes come the scales, and two pieces that are bf16 already
+      if (ahead < kPieces + 2) {
+        codes[i % kAhead] = load(from, 4 * ahead + part + (ahead < kPieces ? 0 : 1));
+      }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) store(8 + i, second[i], scales.z);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) store(12 + i, first[i], scales.w);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      *reinterpret_cast<uint4*>(to + place_of(row, kRank / 8 + 2 * i + side)) = first[4 + i];
+    for (int i = kPieces; i < kPieces + 2; ++i) {
+      *reinterpret_cast<uint4*>(to + kPieces * kChunkBytes + place_of(row, 4 * (i - kPieces) + part)) =
+          codes[i % kAhead];
     }
-    load_tile(next);
+    from = row_of(tile + 1);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) codes[i] = load(from, 4 * i + part);
     ptx::fence_shared_for_products();
     ptx::arrive(barriers.full[buffer]);
-    from = next;
   }
 }
 
 __device__ void load_bf16_tiles(const MlaDecodeParams& p, int64_t t, int32_t keys, int32_t begin, int32_t end,
                                 uint32_t tiles, const Barriers& barriers) {
   const auto thread = static_cast<int>(threadIdx.x) - 2 * kGroup;
-  const int row = thread / 2, side = thread % 2;
+  const int row = thread / 4, part = thread % 4;
   for (int32_t tile = begin; tile < end; ++tile) {
     const int buffer = (tile - begin) % 2;
     const int32_t key = tile * kKeys + row;
@@ -111,9 +97,9 @@ __device__ void load_bf16_tiles(const MlaDecodeParams& p, int64_t t, int32_t key
     const std::byte* from = real ? mla_key_row(p, t, key) : p.cache.data.get();
     ptx::wait_barrier(barriers.empty[buffer], ((tile - begin) / 2 + 1) % 2);
     const uint32_t to = tiles + static_cast<uint32_t>(buffer * kTileBytes);
-#pragma unroll 4
-    for (int i = 0; i < kMlaPieces / 2; ++i) {
-      const int piece = 2 * i + side;
+#pragma unroll 6
+    for (int i = 0; i < kMlaPieces / 4; ++i) {
+      const int piece = 4 * i + part;
       ptx::copy_16(to + static_cast<uint32_t>(place_of(row, piece)), real ? from + piece * 16 : from, real);
     }
     ptx::end_copy_group();
@@ -130,7 +116,7 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
   const int g = thread % kWarp / 4, c = thread % 4, first_row = thread / kWarp * 16;
   const float to_log2 = p.scale * 1.4426950408889634f;
   const int32_t all_tiles = (keys + kKeys - 1) / kKeys;
-  float out[kColumnTiles * 4] = {};
+  float out[2][kHalfTiles * 4] = {};  // of 128 columns each
   float largest[2] = {-INFINITY, -INFINITY}, sums[2][kScoreTiles] = {};
   for (int32_t tile = begin; tile < end; ++tile) {
     const int buffer = (tile - begin) % 2;
@@ -179,9 +165,12 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
       }
       if (factor != 1.0f) {
 #pragma unroll
-        for (int n = 0; n < kColumnTiles; ++n) {
-          out[4 * n + 2 * side] *= factor;
-          out[4 * n + 2 * side + 1] *= factor;
+        for (int n = 0; n < kHalfTiles; ++n) {
+#pragma unroll
+          for (auto& columns : out) {
+            columns[4 * n + 2 * side] *= factor;
+            columns[4 * n + 2 * side + 1] *= factor;
+          }
         }
       }
     }
@@ -190,10 +179,14 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const uint32_t at = rows + static_cast<uint32_t>(half * (kColumns / 64) * kChunkBytes + step * 16 * 128);
-      ptx::product_64x256(out, weights[step], ptx::matrix_descriptor(at, kChunkBytes));
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        ptx::product_64x128(out[i], weights[step], ptx::matrix_descriptor(at + i * 2 * kChunkBytes, kChunkBytes));
+      }
     }
     ptx::end_product_group();
-    ptx::wait_for_products(out);
+    ptx::wait_for_products(out[0]);
+    ptx::wait_for_products(out[1]);
     ptx::arrive(barriers.empty[buffer]);
   }
 
@@ -214,9 +207,10 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
     const int64_t place = (int64_t{blockIdx.y} * parts.splits + split) * p.heads + h;
     float* to = (whole ? p.out.get() + (t * p.heads + h) * kRank : parts.out + place * kRank) + half * kColumns + 2 * c;
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-      *reinterpret_cast<float2*>(to + 8 * n) =
-          make_float2(out[4 * n + 2 * side] * inverse, out[4 * n + 2 * side + 1] * inverse);
+    for (int n = 0; n < 2 * kHalfTiles; ++n) {
+      const float(&columns)[kHalfTiles * 4] = out[n / kHalfTiles];
+      const int at = 4 * (n % kHalfTiles) + 2 * side;
+      *reinterpret_cast<float2*>(to + 8 * n) = make_float2(columns[at] * inverse, columns[at + 1] * inverse);
     }
     if (half != 0 || c != 0) continue;
     const float lse = keys > 0 ? __fmaf_rn(largest[side], p.scale, logf(sum)) : -INFINITY;
@@ -231,6 +225,7 @@ template <bool kFp8>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode_sm90_kernel(MlaDecodeParams p, MlaParts parts, int32_t first_token) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  ptx::begin_overlapped();
   extern __shared__ std::byte unaligned[];
   const int64_t t = first_token + static_cast<int32_t>(blockIdx.y);
   const int32_t keys = mla_key_count(p, t);
@@ -243,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Barriers barriers{{base + kBarriers, base + kBarriers + 8}, {base + kBarriers + 16, base + kBarriers + 24}};
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
-      ptx::init_barrier(barriers.full[i], kGroup);
+      ptx::init_barrier(barriers.full[i], 2 * kGroup);
       ptx::init_barrier(barriers.empty[i], 2 * kGroup);
     }
   }
@@ -271,10 +266,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 void mla_decode_sm90(void* stream, const MlaDecodeParams& p, const MlaParts& parts, int32_t first, int32_t tokens) {
-  launch_kernel(stream, "mla_decode sm90",
-                p.cache.layout == LatentLayout::kFp8 ? &mla_decode_sm90_kernel<true> : &mla_decode_sm90_kernel<false>,
-                dim3(blocks_for(p.heads, kHeads), static_cast<unsigned>(tokens), static_cast<unsigned>(parts.splits)),
-                kThreads, kBytes, p, parts, first);
+  launch_overlapped(
+      stream, "mla_decode sm90",
+      p.cache.layout == LatentLayout::kFp8 ? &mla_decode_sm90_kernel<true> : &mla_decode_sm90_kernel<false>,
+      dim3(blocks_for(p.heads, kHeads), static_cast<unsigned>(tokens), static_cast<unsigned>(parts.splits)), kThreads,
+      kBytes, p, parts, first);
 }
 
 }  // namespace lantern::cuda

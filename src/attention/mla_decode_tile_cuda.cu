@@ -111,6 +111,7 @@ __device__ void load_operand(uint32_t (&a)[4], uint32_t base, int row, int piece
 template <int kHeads, bool kFp8>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode_tile_kernel(MlaDecodeParams p, MlaParts s, int32_t first_token) {
+  ptx::begin_overlapped();
   using L = Layout<kHeads, kFp8>;
   using Share = Shares<kHeads>;
   constexpr int kRowTiles = Share::kRowTiles, kKeyTiles = Share::kKeyTiles, kColumnTiles = Share::kColumnTiles;
@@ -329,6 +330,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // Joins the splits of a token's head, in order; a block for each.
 __global__ void join_splits_kernel(MlaDecodeParams p, MlaParts s, int32_t first_token) {
+  ptx::begin_overlapped();
   const int64_t h = blockIdx.x, t = first_token + static_cast<int32_t>(blockIdx.y);
   const int32_t count = mla_splits(mla_key_count(p, t)).count;
   if (count == 1) return;
@@ -359,9 +361,9 @@ __global__ void join_splits_kernel(MlaDecodeParams p, MlaParts s, int32_t first_
 
 template <int kHeads, bool kFp8>
 void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int32_t first, int32_t tokens) {
-  launch_kernel(stream, "mla_decode tiles", &mla_decode_tile_kernel<kHeads, kFp8>,
-                dim3(blocks_for(p.heads, kHeads), static_cast<unsigned>(tokens), static_cast<unsigned>(s.splits)),
-                kThreads, Layout<kHeads, kFp8>::kBytes, p, s, first);
+  launch_overlapped(stream, "mla_decode tiles", &mla_decode_tile_kernel<kHeads, kFp8>,
+                    dim3(blocks_for(p.heads, kHeads), static_cast<unsigned>(tokens), static_cast<unsigned>(s.splits)),
+                    kThreads, Layout<kHeads, kFp8>::kBytes, p, s, first);
 }
 // Few tokens are spread over more blocks.
 template <bool kFp8>
@@ -404,8 +406,8 @@ void mla_decode_tiles(void* stream, const MlaDecodeParams& p) {
     p.cache.layout == LatentLayout::kFp8 ? launch_tiles<true>(stream, p, s, first, tokens)
                                          : launch_tiles<false>(stream, p, s, first, tokens);
     if (s.splits == 1) continue;
-    launch_kernel(stream, "mla_decode join", &join_splits_kernel,
-                  dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(tokens)), kRank / 4, 0, p, s, first);
+    launch_overlapped(stream, "mla_decode join", &join_splits_kernel,
+                      dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(tokens)), kRank / 4, 0, p, s, first);
   }
 }
 

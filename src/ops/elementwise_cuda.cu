@@ -14,25 +14,28 @@ __device__ void for_each(int64_t count, const Body& body) {
 }
 
 __global__ void fill_kernel(FillParams p) {
+  ptx::begin_overlapped();
   for_each(p.count, [&](int64_t i) { p.x[i] = p.value; });
 }
 __global__ void scale_kernel(ScaleParams p) {
+  ptx::begin_overlapped();
   for_each(p.count, [&](int64_t i) { p.x[i] *= p.factor; });
 }
 __global__ void add_kernel(AddParams p) {
+  ptx::begin_overlapped();
   for_each(p.count, [&](int64_t i) { p.x[i] += p.delta[i]; });
 }
 
 }  // namespace
 
 void fill(void* stream, const FillParams& p) {
-  launch_kernel(stream, "fill", &fill_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
+  launch_overlapped(stream, "fill", &fill_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
 }
 void scale(void* stream, const ScaleParams& p) {
-  launch_kernel(stream, "scale", &scale_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
+  launch_overlapped(stream, "scale", &scale_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
 }
 void add(void* stream, const AddParams& p) {
-  launch_kernel(stream, "add", &add_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
+  launch_overlapped(stream, "add", &add_kernel, blocks_for(p.count, kPerBlock), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

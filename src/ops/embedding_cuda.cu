@@ -9,6 +9,7 @@ constexpr unsigned kThreads = 256;
 
 // A block for each token.
 __global__ void embedding_kernel(EmbeddingParams p) {
+  ptx::begin_overlapped();
   const int64_t t = blockIdx.x;
   const int64_t id = p.token_ids[t];
   const bool known = id >= 0 && id < p.table.rows;
@@ -19,6 +20,7 @@ __global__ void embedding_kernel(EmbeddingParams p) {
 }
 
 __global__ void gather_rows_kernel(GatherRowsParams p) {
+  ptx::begin_overlapped();
   const int64_t r = blockIdx.x;
   const int64_t source = p.rows[r];
   for (int64_t i = threadIdx.x; i < p.cols; i += kThreads) {
@@ -29,10 +31,10 @@ __global__ void gather_rows_kernel(GatherRowsParams p) {
 }  // namespace
 
 void embedding(void* stream, const EmbeddingParams& p) {
-  launch_kernel(stream, "embedding", &embedding_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
+  launch_overlapped(stream, "embedding", &embedding_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
 }
 void gather_rows(void* stream, const GatherRowsParams& p) {
-  launch_kernel(stream, "gather_rows", &gather_rows_kernel, blocks_for(p.count, 1), kThreads, 0, p);
+  launch_overlapped(stream, "gather_rows", &gather_rows_kernel, blocks_for(p.count, 1), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(LinearParams p) {
 
 // `rounded`: the launch's rows of x as bf16, of which X = bf16_t reads.
 template <class T, class X, int kGroups, int kSplits, int kTiles>
-__global__ void __launch_bounds__(kTileThreads) linear_tile_kernel(LinearParams p, const bf16_t* rounded) {
+__global__ void __launch_bounds__(kTileThreads, kGroups == 1 ? 2 : 1)
+    linear_tile_kernel(LinearParams p, const bf16_t* rounded) {
   using Tile = WeightTile<T, kGroups, kSplits, kTiles>;
   using Shared = typename Tile::Shared;
   __shared__ Shared s;

@@ -61,6 +61,7 @@ __device__ Ranked block_first(Ranked best, Shared& shared) {
 }
 
 __global__ void logprobs_kernel(LogprobParams p) {
+  ptx::begin_overlapped();
   __shared__ Shared shared;
   const int64_t r = blockIdx.x;
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -101,7 +102,7 @@ __global__ void logprobs_kernel(LogprobParams p) {
 }  // namespace
 
 void logprobs(void* stream, const LogprobParams& p) {
-  launch_kernel(stream, "logprobs", &logprobs_kernel, blocks_for(p.rows, 1), kThreads, 0, p);
+  launch_overlapped(stream, "logprobs", &logprobs_kernel, blocks_for(p.rows, 1), kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

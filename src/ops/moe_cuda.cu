@@ -35,6 +35,7 @@ __device__ int real_rows(const MlpParams& p, int64_t first_token, int64_t tokens
 }
 
 __global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first_token, int64_t tokens) {
+  ptx::begin_overlapped();
   const int64_t i = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (i >= intermediate) return;
@@ -47,6 +48,7 @@ __global__ void mlp_gate_up_kernel(MlpParams p, float* activation, int64_t first
 }
 
 __global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t first_token, int64_t tokens) {
+  ptx::begin_overlapped();
   const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   if (o >= hidden) return;
@@ -152,6 +154,7 @@ __device__ int tile_rows(const MoeScratch& s, int32_t* expert, int32_t* first) {
 }
 
 __global__ void moe_gate_up_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
+  ptx::begin_overlapped();
   const int64_t i = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
@@ -164,6 +167,7 @@ __global__ void moe_gate_up_kernel(MoeParams p, MoeScratch s, int64_t first_toke
 }
 
 __global__ void moe_down_kernel(MoeParams p, MoeScratch s) {
+  ptx::begin_overlapped();
   const int64_t o = blockIdx.x * kOutputsPerBlock + threadIdx.x / kWarp;
   int32_t expert = 0, first = 0;
   const int rows = tile_rows(s, &expert, &first);
@@ -246,7 +250,7 @@ class DownTile {
 };
 
 template <class T, class X, int kGroups, int kSplits>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kGroups == 1 ? 2 : 1)
     mlp_gate_up_tile_kernel(MlpParams p, const bf16_t* rounded, bf16_t* activation, int64_t first_token,
                             int64_t tokens) {
   __shared__ TileShared<kGroups, kSplits, 2> s;
@@ -265,7 +269,7 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 template <class T, int kGroups, int kSplits>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kGroups == 1 ? 2 : 1)
     mlp_down_tile_kernel(MlpParams p, const bf16_t* activation, int64_t first_token, int64_t tokens) {
   __shared__ TileShared<kGroups, kSplits, 2> s;
   const QuantizedMatrix& w = p.weights.down;
@@ -282,7 +286,7 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 template <class T, class X, int kGroups, int kSplits>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kGroups == 1 ? 2 : 1)
     moe_gate_up_tile_kernel(MoeParams p, MoeScratch s, int64_t first_token) {
   __shared__ TileShared<kGroups, kSplits, 2> shared;
   ptx::begin_overlapped();
@@ -301,7 +305,7 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 template <class T, int kGroups, int kSplits>
-__global__ void __launch_bounds__(kTileThreads) moe_down_tile_kernel(MoeParams p, MoeScratch s) {
+__global__ void __launch_bounds__(kTileThreads, kGroups == 1 ? 2 : 1) moe_down_tile_kernel(MoeParams p, MoeScratch s) {
   __shared__ TileShared<kGroups, kSplits, 2> shared;
   ptx::begin_overlapped();
   int32_t expert = 0, first = 0;
@@ -445,10 +449,11 @@ void mlp(void* stream, const MlpParams& p) {
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
     const unsigned tiles = blocks_for(tokens, kRowTile);
-    launch_kernel(stream, "mlp gate and up", &mlp_gate_up_kernel,
-                  dim3(blocks_for(intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, activation, first, tokens);
-    launch_kernel(stream, "mlp down", &mlp_down_kernel, dim3(blocks_for(hidden, kOutputsPerBlock), tiles), kThreads, 0,
-                  p, static_cast<const float*>(activation), first, tokens);
+    launch_overlapped(stream, "mlp gate and up", &mlp_gate_up_kernel,
+                      dim3(blocks_for(intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, activation, first,
+                      tokens);
+    launch_overlapped(stream, "mlp down", &mlp_down_kernel, dim3(blocks_for(hidden, kOutputsPerBlock), tiles), kThreads,
+                      0, p, static_cast<const float*>(activation), first, tokens);
   }
 }
 
@@ -473,10 +478,10 @@ void moe(void* stream, const MoeParams& p) {
       tile_rows == kRowTile ? moe_tiles<e4m3_t, 1>(stream, p, s, first, tokens, grid_tiles)
                             : moe_tiles<e4m3_t, 4>(stream, p, s, first, tokens, grid_tiles);
     } else {
-      launch_kernel(stream, "moe gate and up", &moe_gate_up_kernel,
-                    dim3(blocks_for(p.intermediate, kOutputsPerBlock), grid_tiles), kThreads, 0, p, s, first);
-      launch_kernel(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), grid_tiles),
-                    kThreads, 0, p, s);
+      launch_overlapped(stream, "moe gate and up", &moe_gate_up_kernel,
+                        dim3(blocks_for(p.intermediate, kOutputsPerBlock), grid_tiles), kThreads, 0, p, s, first);
+      launch_overlapped(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), grid_tiles),
+                        kThreads, 0, p, s);
     }
     launch_overlapped(stream, "moe combine", &moe_combine_kernel,
                       dim3(blocks_for(p.hidden, kThreads), blocks_for(tokens, 1)), kThreads, 0, p, s, first);

@@ -90,6 +90,7 @@ __device__ void normalise(const Columns& columns, const Read& read, const float*
 }
 
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(RmsNormParams p) {
+  ptx::begin_overlapped();
   const float* x = p.x.get() + blockIdx.x * p.x_stride;
   const Columns columns(p.cols);
   const auto read = [&](int64_t round) { return columns.load(x, round); };
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(RmsNormParams p) 
 }
 
 __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(AddRmsNormParams p) {
+  ptx::begin_overlapped();
   const float* delta = p.delta.get() + blockIdx.x * p.cols;
   float* residual = p.residual.get() + blockIdx.x * p.cols;
   const Columns columns(p.cols);
@@ -111,6 +113,7 @@ __global__ void __launch_bounds__(kMaxThreads) add_rms_norm_kernel(AddRmsNormPar
 }
 
 __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(LayerNormParams p) {
+  ptx::begin_overlapped();
   __shared__ float shared[kMaxThreads / kWarp];
   const float* row = p.x.get() + blockIdx.x * p.x_stride;
   float* y = p.y.get() + blockIdx.x * p.y_stride;
@@ -141,13 +144,13 @@ __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(LayerNormParams
 }  // namespace
 
 void rms_norm(void* stream, const RmsNormParams& p) {
-  launch_kernel(stream, "rms_norm", &rms_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
+  launch_overlapped(stream, "rms_norm", &rms_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
 }
 void add_rms_norm(void* stream, const AddRmsNormParams& p) {
-  launch_kernel(stream, "add_rms_norm", &add_rms_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
+  launch_overlapped(stream, "add_rms_norm", &add_rms_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
 }
 void layer_norm(void* stream, const LayerNormParams& p) {
-  launch_kernel(stream, "layer_norm", &layer_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
+  launch_overlapped(stream, "layer_norm", &layer_norm_kernel, blocks_for(p.rows, 1), threads_for(p.cols), 0, p);
 }
 
 }  // namespace lantern::cuda

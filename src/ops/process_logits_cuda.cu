@@ -91,6 +91,7 @@ __device__ bool apply_rules(const SlotRules& rules, const sampler::TextView& tex
 // row, whatever becomes of the others.
 __global__ void __launch_bounds__(kThreads)
     process_part_kernel(ProcessLogitsParams p, int64_t first_row, int32_t* says) {
+  ptx::begin_overlapped();
   extern __shared__ __align__(16) float shared_logits[];
   const int64_t r = first_row + blockIdx.y;
   const int32_t slot = p.row_slots[r];
@@ -146,6 +147,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A warp for each row.
 __global__ void join_parts_kernel(ProcessLogitsParams p, int64_t first_row, const int32_t* says) {
+  ptx::begin_overlapped();
   const int64_t r = first_row + blockIdx.x;
   int32_t all = kIsFinite, any = kHasToken;
   if (sampler::is_slot(p.slots, p.row_slots[r])) {
@@ -167,6 +169,7 @@ __global__ void join_parts_kernel(ProcessLogitsParams p, int64_t first_row, cons
 
 // One block, so that rows are cleared before requests fill them.
 __global__ void expand_sample_rows_kernel(ExpandSampleRowsParams p) {
+  ptx::begin_overlapped();
   for (int32_t r = static_cast<int32_t>(threadIdx.x); r < p.max_rows; r += kRowThreads) {
     sampler::clear_sample_row(p.rows, r);
   }
@@ -176,6 +179,7 @@ __global__ void expand_sample_rows_kernel(ExpandSampleRowsParams p) {
 }
 
 __global__ void prompt_targets_kernel(PromptTargetsParams p) {
+  ptx::begin_overlapped();
   const int64_t r = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (r < p.rows) p.targets[r] = sampler::prompt_target(p, r);
 }
@@ -188,15 +192,16 @@ void process_logits(void* stream, const ProcessLogitsParams& p) {
   for (int64_t first = 0; first < p.rows; first += kRowsAtOnce) {
     const unsigned rows = blocks_for(std::min(kRowsAtOnce, p.rows - first), 1);
     const dim3 parts(static_cast<unsigned>(cuda_vocab_parts(p.slots.vocab)), rows);
-    launch_kernel(stream, "process_logits, parts", &process_part_kernel, parts, kThreads, kShared, p, first, says);
-    launch_kernel(stream, "process_logits", &join_parts_kernel, rows, kWarp, 0, p, first, says);
+    launch_overlapped(stream, "process_logits, parts", &process_part_kernel, parts, kThreads, kShared, p, first, says);
+    launch_overlapped(stream, "process_logits", &join_parts_kernel, rows, kWarp, 0, p, first, says);
   }
 }
 void expand_sample_rows(void* stream, const ExpandSampleRowsParams& p) {
-  launch_kernel(stream, "expand_sample_rows", &expand_sample_rows_kernel, 1, kRowThreads, 0, p);
+  launch_overlapped(stream, "expand_sample_rows", &expand_sample_rows_kernel, 1, kRowThreads, 0, p);
 }
 void prompt_targets(void* stream, const PromptTargetsParams& p) {
-  launch_kernel(stream, "prompt_targets", &prompt_targets_kernel, blocks_for(p.rows, kRowThreads), kRowThreads, 0, p);
+  launch_overlapped(stream, "prompt_targets", &prompt_targets_kernel, blocks_for(p.rows, kRowThreads), kRowThreads, 0,
+                    p);
 }
 
 }  // namespace lantern::cuda

@@ -8,6 +8,7 @@ constexpr unsigned kThreads = 128;
 
 // A thread for each pair.
 __global__ void rope_table_kernel(RopeTableParams p) {
+  ptx::begin_overlapped();
   const int32_t half = p.dim / 2;
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= p.tokens * half) return;
@@ -22,6 +23,7 @@ __global__ void rope_table_kernel(RopeTableParams p) {
 }
 
 __global__ void rope_kernel(RopeParams p) {
+  ptx::begin_overlapped();
   const int32_t half = p.dim / 2;
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= p.tokens * p.heads * half) return;
@@ -40,10 +42,12 @@ __global__ void rope_kernel(RopeParams p) {
 }  // namespace
 
 void rope_table(void* stream, const RopeTableParams& p) {
-  launch_kernel(stream, "rope_table", &rope_table_kernel, blocks_for(p.tokens * (p.dim / 2), kThreads), kThreads, 0, p);
+  launch_overlapped(stream, "rope_table", &rope_table_kernel, blocks_for(p.tokens * (p.dim / 2), kThreads), kThreads, 0,
+                    p);
 }
 void rope(void* stream, const RopeParams& p) {
-  launch_kernel(stream, "rope", &rope_kernel, blocks_for(p.tokens * p.heads * (p.dim / 2), kThreads), kThreads, 0, p);
+  launch_overlapped(stream, "rope", &rope_kernel, blocks_for(p.tokens * p.heads * (p.dim / 2), kThreads), kThreads, 0,
+                    p);
 }
 
 }  // namespace lantern::cuda

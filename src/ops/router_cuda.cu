@@ -57,6 +57,7 @@ __device__ uint32_t group_order(const uint32_t* orders, int32_t count, RouterGro
 
 // A block for each token; its first warp chooses.
 __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
+  ptx::begin_overlapped();
   __shared__ float scores[kMaxRouterExperts];
   __shared__ uint32_t orders[kMaxRouterExperts], groups[kMaxRouterExperts];  // of the biased scores
   __shared__ bool kept[kMaxRouterExperts];                                   // groups
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
 
 // One block.
 __global__ void count_experts_kernel(CountExpertsParams p) {
+  ptx::begin_overlapped();
   __shared__ int32_t shared[kThreads / kWarp];
   const auto thread = static_cast<int32_t>(threadIdx.x);
   for (int32_t e = thread; e < p.experts; e += kThreads) p.seen[e] = 0;
@@ -151,11 +153,11 @@ __global__ void count_experts_kernel(CountExpertsParams p) {
 }  // namespace
 
 void router(void* stream, const RouterParams& p) {
-  launch_kernel(stream, "router", &router_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
+  launch_overlapped(stream, "router", &router_kernel, blocks_for(p.tokens, 1), kThreads, 0, p);
 }
 
 void count_experts(void* stream, const CountExpertsParams& p) {
-  launch_kernel(stream, "count_experts", &count_experts_kernel, 1, kThreads, 0, p);
+  launch_overlapped(stream, "count_experts", &count_experts_kernel, 1, kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -124,6 +124,7 @@ struct Logits {
 };
 
 __global__ void __launch_bounds__(kThreads) find_largest_kernel(SampleParams p, int64_t first_row) {
+  ptx::begin_overlapped();
   __shared__ uint64_t ranks[kWarps];
   __shared__ double sums[kWarps];
   const int64_t r = first_row + blockIdx.y;
@@ -164,6 +165,7 @@ __device__ float weight_of(float logit, float maximum, float temperature) {
 }
 
 __global__ void __launch_bounds__(kThreads, 1) weigh_kernel(SampleParams p, int64_t first_row) {
+  ptx::begin_overlapped();
   __shared__ uint32_t counts[kBins], excesses[kBins];
   const int64_t r = first_row + blockIdx.y;
   if (is_padding(p, r)) return;
@@ -416,6 +418,7 @@ __device__ int32_t draw(const Scratch& scratch, int32_t vocab, const SamplingSet
 
 // A block for each row.
 __global__ void __launch_bounds__(kThreads) sample_kernel(SampleParams p, int64_t first_row) {
+  ptx::begin_overlapped();
   __shared__ DrawShared shared;
   const int64_t r = first_row + blockIdx.x;
   if (is_padding(p, r)) {
@@ -445,9 +448,9 @@ void sample(void* stream, const SampleParams& p) {
   for (int64_t first = 0; first < p.rows; first += kRowsAtOnce) {
     const unsigned rows = blocks_for(std::min(kRowsAtOnce, p.rows - first), 1);
     const dim3 parts(static_cast<unsigned>(cuda_vocab_parts(p.vocab)), rows);
-    launch_kernel(stream, "sample, largest", &find_largest_kernel, parts, kThreads, 0, p, first);
-    launch_kernel(stream, "sample, weights", &weigh_kernel, parts, kThreads, 0, p, first);
-    launch_kernel(stream, "sample", &sample_kernel, rows, kThreads, 0, p, first);
+    launch_overlapped(stream, "sample, largest", &find_largest_kernel, parts, kThreads, 0, p, first);
+    launch_overlapped(stream, "sample, weights", &weigh_kernel, parts, kThreads, 0, p, first);
+    launch_overlapped(stream, "sample", &sample_kernel, rows, kThreads, 0, p, first);
   }
 }
 

@@ -10,12 +10,14 @@ constexpr unsigned kThreads = 128;
 
 // A thread for each request.
 __global__ void verify_drafts_kernel(VerifyParams p) {
+  ptx::begin_overlapped();
   const auto b = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (b < p.requests.max_requests) sampler::verify_request(p, b, sampler::request_count(p.requests));
 }
 
 // A block for each request: the longest match, the latest among equals.
 __global__ void ngram_drafts_kernel(NgramDraftsParams p) {
+  ptx::begin_overlapped();
   __shared__ uint64_t shared[kThreads / kWarp];
   const auto b = static_cast<int32_t>(blockIdx.x);
   if (b >= sampler::request_count(p.requests)) return;
@@ -42,11 +44,12 @@ __global__ void ngram_drafts_kernel(NgramDraftsParams p) {
 }  // namespace
 
 void verify_drafts(void* stream, const VerifyParams& p) {
-  launch_kernel(stream, "verify_drafts", &verify_drafts_kernel, blocks_for(p.requests.max_requests, kThreads), kThreads,
-                0, p);
+  launch_overlapped(stream, "verify_drafts", &verify_drafts_kernel, blocks_for(p.requests.max_requests, kThreads),
+                    kThreads, 0, p);
 }
 void ngram_drafts(void* stream, const NgramDraftsParams& p) {
-  launch_kernel(stream, "ngram_drafts", &ngram_drafts_kernel, blocks_for(p.requests.max_requests, 1), kThreads, 0, p);
+  launch_overlapped(stream, "ngram_drafts", &ngram_drafts_kernel, blocks_for(p.requests.max_requests, 1), kThreads, 0,
+                    p);
 }
 
 }  // namespace lantern::cuda

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/ptx.cuh"
 
 namespace lantern {
 
