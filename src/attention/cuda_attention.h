@@ -1,5 +1,5 @@
-// The attention ops' launches on CUDA. First versions: plain kernels that run on every architecture, in float, with one
-// fixed order of every sum, so that a token's result depends neither on the batch nor on timing.
+// The attention ops' launches on CUDA: kernels on tensor cores for the shapes of public models, plain ones in float for
+// the rest, all with one fixed order of every sum, so that a token's result depends neither on the batch nor on timing.
 #pragma once
 
 #include "attention/block_copy.h"
