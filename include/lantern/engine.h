@@ -57,7 +57,7 @@ class [[nodiscard]] Result {
 // What 0 and empty mean is said at lantern_engine_config.
 struct EngineConfig {
   std::string model_dir;
-  std::string device = "auto";          // "auto", "cpu" or "cuda"
+  std::string device = "auto";          // "cpu", "cuda", or "auto": cuda where there is one
   std::string kv_cache_dtype = "auto";  // "auto", "bf16", "fp8" or "f32"
   int32_t threads = 0;
   int32_t max_model_len = 0;

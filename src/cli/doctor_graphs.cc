@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json_writer.h"
-#include "cli/plan_device.h"
+#include "engine/session.h"
 
 namespace lantern::cli {
 namespace {
@@ -40,7 +40,7 @@ std::string as_text(const std::string& device, const PlanGraphReport& report) {
 }  // namespace
 
 Result<int> run_doctor_graphs(const Values& values) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, plan_device(values.text("device")));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(values.text("device"), 1));
   ASSIGN_OR_RETURN(const PlanGraphReport report, check_plan_graphs(*device, values.integer("replays"),
                                                                    static_cast<uint64_t>(values.integer("seed"))));
   const std::string name = device->description();

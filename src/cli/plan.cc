@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/plan_case.h"
-#include "cli/plan_device.h"
+#include "engine/session.h"
 
 namespace lantern::cli {
 namespace {
@@ -104,7 +104,7 @@ Result<int> run_plan(const Values& values) {
   for (const std::string& field : file.unknown_fields) {
     print_notice(fmt::format("{}: {} is not a field of a batch and was not looked at", path, field));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, plan_device(values.text("device")));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(values.text("device"), 1));
   bool faulty = false;
   std::string tables;
   JsonWriter json;

@@ -136,7 +136,9 @@ Result<std::vector<std::unique_ptr<Device>>> make_devices(const EngineOptions& o
   const int32_t all = ranks > 1 && options.threads == 0 ? usable_cores() : options.threads;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     const int32_t share = ranks == 1 ? all : std::max((all + rank) / ranks, 1);
-    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(options.device, share));
+    // Ranks share weights in main memory.
+    const std::string name = ranks > 1 && options.device == "auto" ? "cpu" : options.device;
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_device(name, share));
     if (ranks > 1 && device->kind() != DeviceKind::kCpu) {
       return Error(
           ErrorCode::kUnsupported,

@@ -60,9 +60,10 @@ std::string_view to_string(FinishReason reason) {
 }
 
 Result<std::unique_ptr<Device>> make_device(const std::string& name, int32_t threads) {
-  if (name == "cpu" || name == "auto") return make_host_device(threads);
-  if (name == "cuda") {
+  if (name == "cpu") return make_host_device(threads);
+  if (name == "cuda" || name == "auto") {
     Result<std::unique_ptr<Device>> device = make_cuda_device();
+    if (!device.ok() && name == "auto") return make_host_device(threads);
     if (!device.ok()) return std::move(device).error().within("--device cuda");
     return device;
   }

@@ -295,6 +295,9 @@ TEST(SessionTest, RefusesBadOptionsByName) {
   EXPECT_NE(message({.indexer = "magic"}).find("--indexer magic"), std::string::npos);
   if (const auto cuda = make_device("cuda", 1); !cuda.ok()) {
     EXPECT_TRUE(cuda.error().message().starts_with("--device cuda: ")) << cuda.error().message();
+    EXPECT_EQ(make_device("auto", 1).value()->kind(), DeviceKind::kCpu);
+  } else {
+    EXPECT_EQ(make_device("auto", 1).value()->kind(), DeviceKind::kCuda);
   }
   EXPECT_FALSE(make_device("tpu", 1).ok());
 }
