@@ -7,6 +7,8 @@ build_packages=(
 )
 # oneDNN is what bench/ compares with; nothing else links it. Its CMake files need OpenCL's, which it only recommends.
 test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev ocl-icd-opencl-dev librapidcheck-dev libutf8proc-dev)
+# For ./test --full: libFuzzer is clang's.
+fuzz_packages=(clang-19 libclang-rt-19-dev)
 
 say() { printf 'lantern: %s\n' "$*" >&2; }
 die() {
