@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_access.h"
+#include "cli/serve.h"
 #include "server/api_server.h"
 
 namespace lantern::cli {
@@ -20,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = std::chrono::milliseconds(100);
 constexpr auto kStatisticsInterval = std::chrono::seconds(10);
 constexpr auto kLastWords = std::chrono::seconds(2);  // for answers to leave before connections are closed
+constexpr auto kLastStep = std::chrono::seconds(10);  // for the step that runs while all requests were ended
 constexpr int32_t kMaxQueued = 1 << 17;               // sequences; how many requests may wait is the server's to say
 
 std::chrono::milliseconds milliseconds(const Values& values, std::string_view name) {
@@ -163,15 +165,26 @@ class Statistics {
   Clock::time_point last_time_ = Clock::now();
 };
 
+// What is known of an engine whose step does not end.
+void report_hung_engine(const ApiServer& api) {
+  const Engine& engine = *api.model()->loaded.engine;
+  const EngineReport report = engine.report();
+  print_notice(
+      fmt::format("{} sequences run and {} wait, {} of {} blocks are free; {} steps have ended, the last one took "
+                  "{:.3f} s",
+                  report.num_running, report.num_waiting, report.num_free_blocks, report.num_blocks, report.steps,
+                  report.last_step_seconds));
+  for (const StepInFlight& step : engine.steps_in_flight()) print_notice(fmt::format("in flight: {}", step.text()));
+  for (const std::string& line : api.requests_in_work(Clock::now())) print_notice(fmt::format("in work: {}", line));
+}
+
 // Whatever holds up the step holds up destructors as well: there is no way out but this one.
 [[noreturn]] void leave_hung_engine(ApiServer& api, HttpServer& http, std::chrono::milliseconds stalled) {
-  const EngineReport report = api.model()->loaded.engine->report();
+  const std::vector<StepInFlight> steps = api.model()->loaded.engine->steps_in_flight();
   print_error(
-      fmt::format("a step has been running for {} s: {} sequences run and {} wait, {} steps have ended, the last one "
-                  "took {:.3f} s, "
-                  "{} of {} blocks are free; the server ends, so that whoever watches it can start it again",
-                  stalled.count() / 1000, report.num_running, report.num_waiting, report.steps,
-                  report.last_step_seconds, report.num_free_blocks, report.num_blocks));
+      fmt::format("{} has been running for {} s; the server ends, so that whoever watches it can start it again",
+                  steps.empty() ? "what comes between two steps" : steps.front().text(), stalled.count() / 1000));
+  report_hung_engine(api);
   api.end_all("the engine hangs and the server ends");
   http.drain();
   std::this_thread::sleep_for(kLastWords);
@@ -191,11 +204,18 @@ void shut_down(const Values& values, ApiServer& api, HttpServer& http) {
   for (const auto end = Clock::now() + kLastWords; http.stats().connections > 0 && Clock::now() < end;)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   http.stop();
+  if (api.model()->loaded.engine->drain(kLastStep)) return;
+  print_error(
+      fmt::format("a step does not end: the server ends without it, {} s after its requests", kLastStep.count()));
+  report_hung_engine(api);
+  std::_Exit(kFailure);
 }
 
 }  // namespace
 
-Result<int> run_serve(const Values& values) {
+Result<int> run_serve(const Values& values) { return serve_with_hooks(values, {}); }
+
+Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> hooks) {
   Values with_model = values;
   if (const std::string& model = values.text("MODEL"); !model.empty()) {
     if (values.given("model") && values.text("model") != model) {
@@ -206,6 +226,7 @@ Result<int> run_serve(const Values& values) {
   }
   ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(with_model));
   options.engine.max_queued = kMaxQueued;
+  options.engine.hooks = std::move(hooks);
   options.streams = true;
   ASSIGN_OR_RETURN(ApiSettings settings, api_settings(values));
   const HttpLimits limits = http_limits(values);

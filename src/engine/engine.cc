@@ -50,6 +50,13 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
   return *this;
 }
 
+std::string StepInFlight::text() const {
+  return fmt::format(
+      "step {} of rank {}: {} decodes and {} prefills, {} tokens in a launch of {}, {} passes of the "
+      "drafter",
+      number, rank, decodes, prefills, tokens, launched_tokens, draft_passes);
+}
+
 RequestHandle::RequestHandle(std::weak_ptr<EngineLoop> loop, std::shared_ptr<LiveRequest> live)
     : loop_(std::move(loop)), live_(std::move(live)) {}
 
@@ -250,6 +257,16 @@ std::vector<EngineReport> Engine::rank_reports() const {
   reports.reserve(loops_.size());
   for (const auto& loop : loops_) reports.push_back(loop->report());
   return reports;
+}
+std::vector<StepInFlight> Engine::steps_in_flight() const {
+  std::vector<StepInFlight> all;
+  for (size_t rank = 0; rank < loops_.size(); ++rank) {
+    for (StepInFlight& step : loops_[rank]->steps_in_flight()) {
+      step.rank = static_cast<int32_t>(rank);
+      all.push_back(step);
+    }
+  }
+  return all;
 }
 std::optional<Error> Engine::lost() const {
   for (const auto& loop : loops_) {

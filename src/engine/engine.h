@@ -91,6 +91,20 @@ struct EngineReport {
   EngineReport& operator+=(const EngineReport& other);
 };
 
+// A step that was given to the executor and of which nothing has come yet: where the engine hangs, the one to look at.
+struct StepInFlight {
+  int32_t rank = 0;
+  uint64_t number = 0;
+  int32_t decodes = 0;
+  int32_t prefills = 0;
+  int32_t tokens = 0;
+  int32_t launched_tokens = 0;  // with padding
+  int32_t draft_passes = 0;
+
+  // "step 17 of rank 0: 3 decodes and 1 prefills, 515 tokens in a launch of 520, 1 passes of the drafter"
+  std::string text() const;
+};
+
 // A request that was submitted: cancels it, from any thread, also after the engine is gone. Copies name the same one.
 struct LiveRequest;
 class EngineLoop;
@@ -166,6 +180,7 @@ class Engine {
 
   EngineReport report() const;
   std::vector<EngineReport> rank_reports() const;
+  std::vector<StepInFlight> steps_in_flight() const;  // of all ranks, the oldest of each first
   // Why no request is accepted any more, once the device is lost.
   std::optional<Error> lost() const;
   int32_t num_ranks() const { return static_cast<int32_t>(loops_.size()); }

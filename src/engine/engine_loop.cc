@@ -48,11 +48,35 @@ Status TimedExecutor::timed(Call&& call) {
   wall_seconds_ += seconds_since(start);
   return status;
 }
+// A step counts as in flight while it is submitted, where a device may hang too.
 Status TimedExecutor::submit(const StepBatch& batch) {
-  return timed([&] { return executor_->submit(batch); });
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(num_in_flight_ < in_flight_.size(), "{} steps are in flight already", num_in_flight_);
+    in_flight_[num_in_flight_++] = {.number = batch.step,
+                                    .decodes = batch.num_decodes,
+                                    .prefills = static_cast<int32_t>(batch.rows.size()) - batch.num_decodes,
+                                    .tokens = batch.num_tokens,
+                                    .launched_tokens = batch.shape.bucket.tokens,
+                                    .draft_passes = batch.shape.draft_passes};
+  }
+  Status status = timed([&] { return executor_->submit(batch); });
+  if (!status.ok()) {
+    const std::lock_guard lock(mutex_);
+    --num_in_flight_;
+  }
+  return status;
 }
 Status TimedExecutor::wait(StepResults& results) {
-  return timed([&] { return executor_->wait(results); });
+  Status status = timed([&] { return executor_->wait(results); });
+  const std::lock_guard lock(mutex_);
+  std::shift_left(in_flight_.begin(), in_flight_.begin() + static_cast<std::ptrdiff_t>(num_in_flight_), 1);
+  --num_in_flight_;
+  return status;
+}
+std::vector<StepInFlight> TimedExecutor::steps_in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return {in_flight_.begin(), in_flight_.begin() + static_cast<std::ptrdiff_t>(num_in_flight_)};
 }
 
 void RankBell::add(EngineLoop& loop) {

@@ -2,6 +2,7 @@
 // hands over what they yield. With other ranks it does so in step (data_parallel.h).
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -18,7 +19,7 @@ namespace lantern {
 // Why a request comes too late.
 Error engine_closes();
 
-// Times the calls of another executor. The engine thread's.
+// Times the calls of another executor, and knows what is in flight. The engine thread's, but for steps_in_flight().
 class TimedExecutor final : public Executor {
  public:
   explicit TimedExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
@@ -26,6 +27,7 @@ class TimedExecutor final : public Executor {
   bool ready() const override { return executor_->ready(); }
   Status wait(StepResults& results) override;
 
+  std::vector<StepInFlight> steps_in_flight() const;
   double wall_seconds() const { return wall_seconds_; }
   double cpu_seconds() const { return cpu_seconds_; }
 
@@ -35,7 +37,10 @@ class TimedExecutor final : public Executor {
 
   std::unique_ptr<Executor> executor_;
   double wall_seconds_ = 0;
-  double cpu_seconds_ = 0;  // of the calling thread
+  double cpu_seconds_ = 0;    // of the calling thread
+  mutable std::mutex mutex_;  // of what follows
+  std::array<StepInFlight, kMostStepsInFlight> in_flight_;
+  size_t num_in_flight_ = 0;
 };
 
 // Wakes ranks that have agreed to sleep. Whoever finds something to do rings before it goes to the next agreement,
@@ -80,6 +85,7 @@ class EngineLoop final : private OutputSink {
   // For RankBell.
   void wake_for(int64_t agreement);
   EngineReport report() const;
+  std::vector<StepInFlight> steps_in_flight() const { return executor_.steps_in_flight(); }
   std::optional<Error> lost() const;
   const EngineSettings& settings() const { return parts_.settings; }
   const Tokenizer* tokenizer() const { return parts_.tokenizer.get(); }

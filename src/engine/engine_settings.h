@@ -13,6 +13,7 @@ namespace lantern {
 
 using EngineTime = std::chrono::microseconds;
 constexpr EngineTime kNever = EngineTime::max();
+constexpr int32_t kMostStepsInFlight = 2;
 
 struct EngineSettings {
   // max_tokens is what serving engines call max_num_batched_tokens, max_requests their max_num_seqs; max_query_len - 1
@@ -21,7 +22,7 @@ struct EngineSettings {
 
   int32_t max_queued = 10000;  // sequences that wait; more are refused
   bool prefix_caching = true;
-  int32_t max_steps_in_flight = 2;  // 2: the next step is planned while one runs; 1: strictly in turn
+  int32_t max_steps_in_flight = kMostStepsInFlight;  // 2: the next step is planned while one runs; 1: strictly in turn
 
   // While a sequence decodes, prompts take at most this share of a step's tokens fewer: their steps stay short.
   double decode_share = 0.25;        // in [0, 1)

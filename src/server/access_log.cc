@@ -1,6 +1,7 @@
 #include "server/access_log.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -14,6 +15,9 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kMostMethodBytes = 32;
+constexpr size_t kMostPathBytes = 1000;
+
 std::string time_text(int64_t milliseconds) {
   const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
   std::tm utc{};
@@ -25,10 +29,16 @@ std::string time_text(int64_t milliseconds) {
 }  // namespace
 
 std::string AccessLog::line(const AccessRecord& record, Format format, int64_t now) {
+  const std::string_view method = std::string_view(record.method).substr(0, kMostMethodBytes);
+  const std::string_view path = std::string_view(record.path).substr(0, kMostPathBytes);
   if (format == Format::kJson) {
-    json::object object{
-        {"time", time_text(now)},  {"client", record.client},   {"method", record.method},        {"path", record.path},
-        {"status", record.status}, {"seconds", record.seconds}, {"request_id", record.request_id}};
+    json::object object{{"time", time_text(now)},
+                        {"client", record.client},
+                        {"method", method},
+                        {"path", path},
+                        {"status", record.status},
+                        {"seconds", record.seconds},
+                        {"request_id", record.request_id}};
     if (record.generated) {
       object["prompt_tokens"] = record.usage.prompt_tokens;
       object["cached_tokens"] = record.usage.cached_tokens;
@@ -39,8 +49,8 @@ std::string AccessLog::line(const AccessRecord& record, Format format, int64_t n
     }
     return json::serialize(object) + "\n";
   }
-  std::string text = fmt::format("{} {} \"{} {}\" {} {:.0f} ms id={}", time_text(now), record.client, record.method,
-                                 record.path, record.status, 1e3 * record.seconds, record.request_id);
+  std::string text = fmt::format("{} {} \"{} {}\" {} {:.0f} ms id={}", time_text(now), record.client, method, path,
+                                 record.status, 1e3 * record.seconds, record.request_id);
   if (record.generated) {
     fmt::format_to(std::back_inserter(text), " prompt={} cached={} output={} first={} finish={}",
                    record.usage.prompt_tokens, record.usage.cached_tokens, record.usage.completion_tokens,
@@ -54,7 +64,10 @@ void AccessLog::write(const AccessRecord& record) {
   if (format_ == Format::kNone) return;
   const std::string text = line(record, format_, unix_milliseconds());
   const std::lock_guard lock(mutex_);
-  // A full disk or a closed pipe is no reason to serve nobody.
+  // A full disk, a closed pipe or one that nobody reads is no reason to serve nobody. Where a pipe takes something, it
+  // takes PIPE_BUF bytes, and lines are shorter.
+  pollfd of{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+  if (poll(&of, 1, 0) <= 0 || (of.revents & POLLOUT) == 0) return;
   [[maybe_unused]] const ssize_t ignored = ::write(descriptor_, text.data(), text.size());
 }
 

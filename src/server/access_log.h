@@ -30,8 +30,9 @@ class AccessLog {
   enum class Format : uint8_t { kNone, kText, kJson };
   AccessLog(Format format, int descriptor) : format_(format), descriptor_(descriptor) {}
 
-  // `now` in milliseconds since 1970.
+  // `now` in milliseconds since 1970. At most 4000 bytes: of a long path the beginning.
   static std::string line(const AccessRecord& record, Format format, int64_t now);
+  // Never waits: where nobody reads the log, lines are lost.
   void write(const AccessRecord& record);
 
  private:

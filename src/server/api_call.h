@@ -49,4 +49,6 @@ struct ApiCall {
   bool reply_error(const OpenAiError& error);
 };
 
+OpenAiError no_memory_left();
+
 }  // namespace lantern

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <random>
 #include <span>
 
@@ -135,6 +136,14 @@ void ApiServer::remove_live(const Generation* generation) {
     released = std::move(found->second);
     live_.erase(found);
   }
+}
+
+std::vector<std::string> ApiServer::requests_in_work(std::chrono::steady_clock::time_point now) const {
+  std::vector<std::string> lines;
+  const std::lock_guard lock(mutex_);
+  lines.reserve(live_.size());
+  for (const auto& [key, generation] : live_) lines.push_back(generation->line(now));
+  return lines;
 }
 
 std::chrono::milliseconds ApiServer::watch(std::chrono::steady_clock::time_point now) {
@@ -279,8 +288,25 @@ void ApiServer::handle(std::shared_ptr<HttpExchange> exchange) {
     return;
   }
   auto call = std::make_shared<ApiCall>(*this, std::move(exchange), route);
-  if (!route->on_worker) return (this->*route->run)(call);
-  work_.add([this, call = std::move(call)] { (this->*call->route->run)(call); });
+  const auto run = [this](const CallPtr& of) { run_guarded(of, [&] { (this->*of->route->run)(of); }); };
+  if (!route->on_worker) return run(call);
+  work_.add([run, call = std::move(call)] { run(call); });
+}
+
+OpenAiError no_memory_left() {
+  return {.status = 503,
+          .message = "no memory is left for this request; send a smaller one, or try again later",
+          .type = "unavailable_error",
+          .code = "out_of_memory",
+          .retry_after_seconds = 1};
+}
+
+void ApiServer::run_guarded(const CallPtr& call, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    call->reply_error(no_memory_left());
+  }
 }
 
 ApiCall::ApiCall(ApiServer& of, std::shared_ptr<HttpExchange> from, const ApiRoute* to)

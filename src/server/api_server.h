@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -71,6 +72,10 @@ class ApiServer final : public HttpHandler {
   // Whatever is in work ends with an error. Nothing else may be submitted any more.
   void end_all(const std::string& why);
 
+  // A line for each request that the engine has: "POST /v1/completions id=... for 12.3 s". For whoever looks for the
+  // one that hangs.
+  std::vector<std::string> requests_in_work(std::chrono::steady_clock::time_point now) const;
+
   // Looks at the engine; called twice a second or so. For how long a step has been running that should be done.
   std::chrono::milliseconds watch(std::chrono::steady_clock::time_point now);
 
@@ -85,6 +90,8 @@ class ApiServer final : public HttpHandler {
   using CallPtr = std::shared_ptr<ApiCall>;
 
   static std::span<const ApiRoute> routes();
+  // The standard library tells by an exception that the system gives no memory: the request ends, the others go on.
+  static void run_guarded(const CallPtr& call, const std::function<void()>& work);
   std::optional<HttpResponse> refusal_of(const HttpRequest& head, const ApiRoute*& route) const;
   std::optional<OpenAiError> unavailable() const;
   HttpResponse error_response(const OpenAiError& error, const HttpRequest& request) const;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <new>
+
 #include "base/unix_time.h"
 #include "server/openai_parts.h"
 
@@ -22,6 +24,9 @@ Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionC
                        const OpenAiRequest& request, Shape shape)
     : server_(call->server),
       call_(std::move(call)),
+      name_(fmt::format("{} {} id={}, {} prompts", call_->request().method, call_->request().path, call_->id,
+                        request.prompts.size())),
+      received_(call_->request().received),
       shape_(shape),
       streams_(request.streams),
       created_(unix_seconds()),
@@ -51,6 +56,15 @@ Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionC
 }
 
 void Generation::start(OpenAiRequest&& request) {
+  try {
+    submit(std::move(request));
+  } catch (const std::bad_alloc&) {
+    const std::lock_guard lock(mutex_);
+    fail_locked(no_memory_left());
+  }
+}
+
+void Generation::submit(OpenAiRequest&& request) {
   const std::shared_ptr<HttpExchange> exchange = call_->exchange;
   if (streams_) {
     HttpResponse head{.status = 200, .fields = call_->fields("text/event-stream; charset=utf-8")};
@@ -85,6 +99,10 @@ void Generation::start(OpenAiRequest&& request) {
     }
     if (late) handle->cancel();
   }
+}
+
+std::string Generation::line(std::chrono::steady_clock::time_point now) const {
+  return fmt::format("{}, for {:.1f} s", name_, std::chrono::duration<double>(now - received_).count());
 }
 
 bool Generation::is_cancelled() {
@@ -126,6 +144,14 @@ void Generation::note_tokens(size_t choice, const Output& output) {
 void Generation::on_output(size_t prompt, Output&& output) {
   const std::lock_guard lock(mutex_);
   if (over_) return;
+  try {
+    add_locked(prompt, std::move(output));
+  } catch (const std::bad_alloc&) {
+    fail_locked(no_memory_left());
+  }
+}
+
+void Generation::add_locked(size_t prompt, Output&& output) {
   note_tokens(static_cast<size_t>(first_choice_[prompt] + output.choice), output);
   if (streams_) {
     std::vector<std::string> events;
@@ -212,7 +238,7 @@ void ApiServer::post_generate(const CallPtr& call) {
     return;
   }
   work_.add([this, call, held = std::make_shared<std::unique_ptr<AdmissionControl::Ticket>>(std::move(ticket))] {
-    generate(call, std::move(*held));
+    run_guarded(call, [&] { generate(call, std::move(*held)); });
   });
 }
 

@@ -28,11 +28,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void start(OpenAiRequest&& request);
   // Ends it with an error: the server shuts down.
   void end(const std::string& why);
+  // What it is, for ApiServer::requests_in_work().
+  std::string line(std::chrono::steady_clock::time_point now) const;
 
  private:
+  void submit(OpenAiRequest&& request);
   void on_output(size_t prompt, Output&& output);
   void note_tokens(size_t choice, const Output& output);
   // The caller holds mutex_.
+  void add_locked(size_t prompt, Output&& output);
   void fail_locked(const OpenAiError& error);
   void finish_locked(std::string_view outcome);
   bool send_locked(std::vector<std::string>& events);
@@ -42,6 +46,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   ApiServer& server_;
   std::shared_ptr<ApiCall> call_;  // until the answer is over
+  const std::string name_;
+  const std::chrono::steady_clock::time_point received_;
   const Shape shape_;
   const bool streams_;
   const int64_t created_;

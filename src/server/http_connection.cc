@@ -14,6 +14,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -51,6 +52,16 @@ HttpHeadFault fault_of(const error_code& error) {
   if (error == http::error::bad_content_length || error == http::error::multiple_content_length)
     return {400, "Content-Length and the other fields do not say one length; send one Content-Length"};
   return {400, fmt::format("this is no HTTP request: {}", error.message())};
+}
+
+// Beast would take the memory of a body where an exception ends the connection.
+bool make_room(std::string& body, size_t bytes) {
+  try {
+    body.reserve(bytes);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 // What recv() would say, without taking anything.
@@ -249,6 +260,8 @@ asio::awaitable<bool> HttpConnection::serve_one(HttpReader& reader) {
     if (length && *length > limits.max_body_bytes) co_return co_await refuse_with(fault_of(http::error::body_limit));
     if (!allowance.grow_to(length ? static_cast<size_t>(*length) : 0))
       co_return co_await refuse_request(503, "the server holds too many request bodies; try again later");
+    if (!make_room(parser.get().body(), length ? static_cast<size_t>(*length) : 0))
+      co_return co_await refuse_request(503, "no memory is left for the body; send a smaller one, or try again later");
     if (const std::string_view expected = request.field("expect"); !expected.empty()) {
       if (!http_equal(expected, "100-continue"))
         co_return co_await refuse_request(417, "the only expectation that this server meets is 100-continue");

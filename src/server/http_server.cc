@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <new>
 #include <thread>
 
 #include "base/log.h"
@@ -26,6 +27,16 @@ namespace {
 constexpr std::chrono::milliseconds kNoDescriptor{50};  // before the next try to accept
 constexpr int32_t kMostRefused = 128;                   // connections above the limit that are told so
 constexpr int32_t kOtherDescriptors = 256;              // files, the model's shards, what libraries open
+
+// False where a connection needed memory that the system does not give: it is gone, the others wait to be run on.
+bool ran_to_its_end(asio::io_context& context) {
+  try {
+    context.run();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -104,7 +115,9 @@ struct HttpServer::Impl {
     asio::co_spawn(threads.front()->context, accept_all(), asio::detached);
     runners.reserve(threads.size());
     for (const auto& thread : threads) {
-      runners.emplace_back([thread] { thread->context.run(); });
+      runners.emplace_back([thread] {
+        while (!ran_to_its_end(thread->context)) log_warning("no memory was left for a connection; it was closed");
+      });
     }
   }
 

@@ -1,6 +1,11 @@
 #include "server/metrics_text.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
 
 #include "server/access_log.h"
 
@@ -28,6 +33,27 @@ TEST(MetricsTextTest, HistogramsAreCumulative) {
             "t_bucket{le=\"+Inf\"} 6\nt_sum 8.05\nt_count 6\n")
       << "a bound belongs to its bucket";
   EXPECT_EQ(bounds_1_2_5(20), (std::vector<double>{1, 2, 5, 10, 20}));
+}
+
+// Whoever writes to a full pipe waits for its reader: a server whose log nobody reads would answer nobody.
+TEST(AccessLogTest, ALogThatNobodyReadsHoldsUpNobody) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  AccessLog log(AccessLog::Format::kText, ends[1]);
+  std::atomic<int> written = 0;
+  std::thread writer([&] {
+    for (; written < 100'000; ++written)
+      log.write({.method = "GET", .path = std::string(70'000, 'x'), .client = "1.2.3.4:5", .request_id = "id"});
+  });
+  for (int i = 0; i < 600 && written < 100'000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(written, 100'000);
+  // What was written are whole lines.
+  std::string text(size_t{1} << 20, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(ends[0], text.data(), text.size()))));
+  EXPECT_TRUE(text.ends_with(" id=id\n")) << text.size();
+  close(ends[0]);  // whoever still writes gets an error
+  writer.join();
+  close(ends[1]);
 }
 
 TEST(AccessLogTest, ALineIsALine) {

@@ -3,18 +3,20 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 
 #include "base/check.h"
 
 namespace lantern::test {
 
 ServerProcess::ServerProcess(const std::vector<std::string>& arguments, bool waits,
-                             const std::vector<std::string>& environment) {
+                             const std::vector<std::string>& environment, const std::vector<std::string>& program) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
   CHECK(pipe(out.data()) == 0 && pipe(err.data()) == 0, "no pipe");
@@ -29,8 +31,9 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments, bool wai
       setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
     }
     const std::string model = std::string(LANTERN_SOURCE_DIR) + "/models/tiny";
-    std::vector<std::string> all = {LANTERN_EXECUTABLE,  "serve", model, "--port", "0", "--threads", "1",
-                                    "--kv-cache-memory", "64Mi"};
+    std::vector<std::string> all = program;
+    for (const char* argument : {"serve", model.c_str(), "--port", "0", "--threads", "1", "--kv-cache-memory", "64Mi"})
+      all.emplace_back(argument);
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     argv.reserve(all.size() + 1);
@@ -66,6 +69,16 @@ ServerProcess::~ServerProcess() {
 
 void ServerProcess::signal(int number) const {
   if (process_ > 0) kill(process_, number);
+}
+
+void ServerProcess::limit_descriptors(uint64_t most) const {
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  EXPECT_EQ(prlimit(process_, RLIMIT_NOFILE, &limit, nullptr), 0);
+}
+
+int64_t ServerProcess::open_descriptors() const {
+  const std::filesystem::directory_iterator all("/proc/" + std::to_string(process_) + "/fd");
+  return std::distance(begin(all), end(all));
 }
 
 void ServerProcess::read_output(std::chrono::milliseconds time) {

@@ -11,15 +11,20 @@ namespace lantern::test {
 
 class ServerProcess {
  public:
-  // Waits until it listens, if `waits`. Beside `arguments`: a free port, the shipped model, one thread.
+  // Waits until it listens, if `waits`. Beside `arguments`: a free port, the shipped model, one thread. `program` is
+  // what stands before "serve".
   explicit ServerProcess(const std::vector<std::string>& arguments = {}, bool waits = true,
-                         const std::vector<std::string>& environment = {});
+                         const std::vector<std::string>& environment = {},
+                         const std::vector<std::string>& program = {LANTERN_EXECUTABLE});
   ~ServerProcess();  // kills it
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   uint16_t port() const { return port_; }
   void signal(int number) const;
+  // How many files it may have open from now on.
+  void limit_descriptors(uint64_t most) const;
+  int64_t open_descriptors() const;
   // What it ends with, 128 + n by signal n; -1 where it does not end in time.
   int wait_for_end(std::chrono::milliseconds time = std::chrono::seconds(30));
   const std::string& out();

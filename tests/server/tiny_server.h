@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "api/gated_executor.h"
 #include "server/api_server.h"
 
 namespace lantern::test {
@@ -17,7 +18,8 @@ struct TinyServerOptions {
   int32_t max_num_seqs = 16;
   int32_t num_draft_tokens = 0;
   std::string chat_format = "auto";
-  bool with_model = true;  // false: it stays in the state of loading
+  bool with_model = true;                // false: it stays in the state of loading
+  std::shared_ptr<Gate> gate = nullptr;  // before every step
 };
 
 class TinyServer {
