@@ -138,6 +138,21 @@ TEST(Safetensors, MalformedHeadersAreOneSentence) {
   }
 }
 
+// Sizes whose product or sum wraps around would let a reader go beyond the file, and give away what lies there.
+TEST(Safetensors, Cve_2025_53630_2026_27940_2026_7482_NoTensorIsLargerThanItsFile) {
+  for (const char* tensor : {R"("dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4])",
+                             R"("dtype":"F64","shape":[2305843009213693952,2],"data_offsets":[0,4])",
+                             R"("dtype":"U8","shape":[9223372036854775807,3,3],"data_offsets":[0,4])",
+                             R"("dtype":"U8","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,4])",
+                             R"("dtype":"U8","shape":[4],"data_offsets":[18446744073709551612,18446744073709551616])",
+                             R"("dtype":"U8","shape":[4],"data_offsets":[18446744073709551612,0])",
+                             R"("dtype":"U8","shape":[1048576],"data_offsets":[0,1048576])",
+                             R"("dtype":"F32","shape":[1048576],"data_offsets":[0,4])"}) {
+    const std::string file = container("{\"t\":{" + std::string(tensor) + "}}", 4);
+    EXPECT_NE(error_of(file), "(accepted)") << tensor;
+  }
+}
+
 TEST(Safetensors, UnknownDtypesAreKeptForWhoeverUsesThem) {
   const Result<SafetensorsHeader> header =
       parse(container(R"({"t":{"dtype":"F9_E5M3","shape":[4],"data_offsets":[0,5]}})", 5));

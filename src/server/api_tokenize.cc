@@ -83,8 +83,9 @@ void ApiServer::post_tokenize(const CallPtr& call) {
 void ApiServer::post_count_tokens(const CallPtr& call) {
   const std::variant<std::string, OpenAiError> chat = chat_of_messages(call->request().body);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&chat)) return void(call->reply_error(*error));
-  const json::object object = json::parse(std::get<std::string>(chat)).get_object();
-  const std::variant<std::vector<int32_t>, OpenAiError> ids = tokens_of(object, model_->api);
+  std::variant<json::object, OpenAiError> body = parse_body(std::get<std::string>(chat));
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) return void(call->reply_error(*error));
+  const std::variant<std::vector<int32_t>, OpenAiError> ids = tokens_of(std::get<json::object>(body), model_->api);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&ids)) return void(call->reply_error(*error));
   json::object answer;
   answer["input_tokens"] = std::get<std::vector<int32_t>>(ids).size();

@@ -37,10 +37,22 @@ GrammarVocabulary vocabulary_of(const Tokenizer& tokenizer, int32_t vocab_size, 
   return vocabulary;
 }
 
+// Some forms are well-formed and have no text: their requests would fail at the first token.
+Compiled with_some_text(Compiled grammar, int32_t vocab_size) {
+  if (!grammar.ok()) return grammar;
+  ASSIGN_OR_RETURN(const std::unique_ptr<GrammarMatcher> matcher, (*grammar)->start());
+  std::vector<uint32_t> mask((static_cast<size_t>(vocab_size) + 31) / 32);
+  RETURN_IF_ERROR(matcher->fill(mask));
+  if (const int32_t used = vocab_size % 32; used != 0) mask.back() &= (1u << used) - 1;  // the others mean nothing
+  if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return grammar;
+  return Error(ErrorCode::kInvalidArgument, "no text has the form of structured output that is asked for");
+}
+
 }  // namespace
 
 struct GrammarCompiler::Shared {
   std::unique_ptr<GrammarBackend> backend;
+  int32_t vocab_size = 0;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Job>> waiting;
@@ -58,7 +70,7 @@ struct GrammarCompiler::Shared {
       job->started = true;
       busy = true;
       lock.unlock();
-      Compiled result = backend->compile(job->form);
+      Compiled result = with_some_text(backend->compile(job->form), vocab_size);
       lock.lock();
       busy = false;
       job->result = std::move(result);
@@ -72,6 +84,7 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size,
     : limits_(limits), shared_(std::make_shared<Shared>()) {
   GrammarVocabulary vocabulary = vocabulary_of(tokenizer, vocab_size, end_ids);
   end_ids_ = vocabulary.end_ids;
+  shared_->vocab_size = vocab_size;
   shared_->backend = make_grammar_backend(std::move(vocabulary), limits_);
 }
 

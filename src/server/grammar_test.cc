@@ -309,6 +309,7 @@ TEST_F(GrammarTest, BadFormsAreOneSentence) {
       {ebnf("a ::= \"x\""), kInvalid, "grammar"},
       {ebnf("root ::= other"), kInvalid, "grammar"},
       {ebnf("root ::= \"unclosed"), kInvalid, "grammar"},
+      {ebnf("root ::= root"), kInvalid, "no text"},
       {{.kind = Kind::kChoice}, kInvalid, "choice"},
       {{.kind = Kind::kChoice, .choices = {"a", ""}}, kInvalid, "empty"},
       {{.kind = Kind::kChoice, .choices = std::vector<std::string>(1025, "a")}, kInvalid, "1024"},
