@@ -94,8 +94,9 @@ void Generation::submit(OpenAiRequest&& request) {
     bool late = false;
     {
       const std::lock_guard lock(handles_mutex_);
-      handles_.push_back(*handle);
       late = cancelled_;
+      // Whoever is over already lets go of no more handles: one that came now would keep it alive, and it the handle.
+      if (!late) handles_.push_back(*handle);
     }
     if (late) handle->cancel();
   }

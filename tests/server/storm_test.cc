@@ -112,6 +112,7 @@ TEST_F(StormTest, LeavingInEveryPhase) {
     ASSERT_TRUE(at_last_token.send(completion("Hello", 1, stream)));
     std::this_thread::sleep_for(std::chrono::microseconds(500 * round));
     leave(at_last_token, how);
+    ASSERT_TRUE(eventually([&] { return server_->http().stats().connections == 0; }));
     ASSERT_TRUE(server_->wait_until_quiet());
   }
 }
@@ -235,6 +236,7 @@ TEST_F(StormTest, NoMemoryForARequestIsNoEndOfTheServer) {
 
 // A server that may open no more files serves those that it has, and the others as soon as it can.
 TEST(ProcessStormTest, NoDescriptorIsLeft) {
+  if (!kMemoryIsPlain) GTEST_SKIP() << "a sanitizer that finds no descriptor for its own checks reports faults";
   ServerProcess server;
   Client stream(server.port());
   ASSERT_TRUE(stream.send(completion("Hello", 1500, true)));
