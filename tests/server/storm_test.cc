@@ -108,11 +108,15 @@ TEST_F(StormTest, LeavingInEveryPhase) {
     ASSERT_TRUE(server_->wait_until_quiet());
     EXPECT_EQ(cancelled(), before + 3) << "round " << round;
 
+    const int64_t accepted = server_->http().stats().accepted;
     Client at_last_token(server_->port());  // it ends, or is cancelled: either is right
     ASSERT_TRUE(at_last_token.send(completion("Hello", 1, stream)));
     std::this_thread::sleep_for(std::chrono::microseconds(500 * round));
     leave(at_last_token, how);
-    ASSERT_TRUE(eventually([&] { return server_->http().stats().connections == 0; }));
+    ASSERT_TRUE(eventually([&] {
+      const HttpStats stats = server_->http().stats();
+      return stats.accepted > accepted && stats.connections == 0;
+    }));
     ASSERT_TRUE(server_->wait_until_quiet());
   }
 }
