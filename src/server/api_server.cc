@@ -59,6 +59,7 @@ std::span<const ApiRoute> ApiServer::routes() {
   static constexpr std::array kRoutes = {
       ApiRoute{"POST", "/v1/completions", &ApiServer::post_generate, true, false},
       ApiRoute{"POST", "/v1/chat/completions", &ApiServer::post_generate, true, false},
+      ApiRoute{"POST", "/v1/responses", &ApiServer::post_generate, true, false},
       ApiRoute{"POST", "/v1/messages", &ApiServer::post_generate, true, false},
       ApiRoute{"POST", "/v1/messages/count_tokens", &ApiServer::post_count_tokens, true, true},
       ApiRoute{"POST", "/v1/completions/render", &ApiServer::post_render, true, true},

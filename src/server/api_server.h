@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "server/access_log.h"
@@ -43,6 +44,7 @@ struct ApiSettings {
   std::string version;
 };
 
+struct AnswerShape;
 struct ApiCall;
 struct ApiRoute;
 class Generation;
@@ -113,6 +115,8 @@ class ApiServer final : public HttpHandler {
   // generation.cc
   void post_generate(const CallPtr& call);
   void generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket);
+  // Reads the body as the path says, and into `shape` how the answer is given.
+  std::variant<OpenAiRequest, OpenAiError> read_request(const ApiCall& call, AnswerShape& shape);
 
   void add_live(const std::shared_ptr<Generation>& generation);
   void remove_live(const Generation* generation);

@@ -5,7 +5,9 @@
 #include <new>
 
 #include "base/unix_time.h"
+#include "server/anthropic.h"
 #include "server/openai_parts.h"
+#include "server/responses_request.h"
 
 namespace lantern {
 namespace {
@@ -21,15 +23,13 @@ int32_t choices_of(const OpenAiRequest& request) {
 }  // namespace
 
 Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionControl::Ticket> ticket,
-                       const OpenAiRequest& request, Shape shape)
+                       const OpenAiRequest& request, const AnswerShape& shape)
     : server_(call->server),
       call_(std::move(call)),
       name_(fmt::format("{} {} id={}, {} prompts", call_->request().method, call_->request().path, call_->id,
                         request.prompts.size())),
       received_(call_->request().received),
-      shape_(shape),
       streams_(request.streams),
-      created_(unix_seconds()),
       choices_(choices_of(request)),
       max_tokens_(request.prompts.front().request.max_tokens),
       ticket_(std::move(ticket)),
@@ -39,19 +39,10 @@ Generation::Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionC
     first_choice_.push_back(first);
     first += prompt.request.n;
   }
-  const std::string& model = server_.model_->api.names.front();
-  if (streams_ && shape_ == Shape::kMessages) {
-    streamer_ = std::make_unique<MessagesStreamer>(request, tokenizer, call_->id, model);
-  } else if (streams_) {
-    streamer_ =
-        std::make_unique<OpenAiStreamer>(request, tokenizer,
-                                         OpenAiStreamSettings{.id = call_->id,
-                                                              .created = created_,
-                                                              .model = model,
-                                                              .reasoning_field = server_.settings_.reasoning_field,
-                                                              .interval = server_.settings_.stream_interval});
+  if (streams_) {
+    streamer_ = make_answer_stream(request, tokenizer, shape);
   } else {
-    collector_.emplace(request, tokenizer);
+    whole_ = make_whole_answer(request, tokenizer, shape);
   }
 }
 
@@ -165,19 +156,15 @@ void Generation::add_locked(size_t prompt, Output&& output) {
     }
     return;
   }
-  collector_->add(prompt, output);
-  if (!collector_->complete()) return;
+  whole_->add(prompt, output);
+  if (!whole_->complete()) return;
   const bool gone = call_->exchange->gone();
-  const std::string_view outcome = outcome_name(collector_->outcome(), gone);
-  const bool messages = shape_ == Shape::kMessages;
-  std::variant<std::string, OpenAiError> body =
-      collector_->body(call_->id, created_, server_.model_->api.names.front(),
-                       messages ? "reasoning_content" : server_.settings_.reasoning_field);
+  const std::string_view outcome = outcome_name(whole_->outcome(), gone);
+  std::variant<std::string, OpenAiError> body = whole_->body();
   if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) {
     if (!gone) call_->reply_error(*error);
   } else {
-    std::string& text = std::get<std::string>(body);
-    call_->reply(200, messages ? messages_of_chat(text) : std::move(text));
+    call_->reply(200, std::move(std::get<std::string>(body)));
   }
   finish_locked(outcome);
 }
@@ -203,7 +190,7 @@ void Generation::fail_locked(const OpenAiError& error) {
 
 void Generation::finish_locked(std::string_view outcome) {
   over_ = true;
-  const OpenAiUsage usage = streams_ ? streamer_->usage() : collector_->usage();
+  const OpenAiUsage usage = streams_ ? streamer_->usage() : whole_->usage();
   AccessRecord& record = call_->record;
   record.generated = true;
   record.usage = usage;
@@ -245,19 +232,12 @@ void ApiServer::post_generate(const CallPtr& call) {
 
 void ApiServer::generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket) {
   if (call->exchange->gone()) return;
-  const std::optional<OpenAiEndpoint> endpoint = parse_openai_endpoint(call->request().path);
-  std::variant<std::string, OpenAiError> translated;
-  if (!endpoint) {
-    translated = chat_of_messages(call->request().body);
-    if (const OpenAiError* error = std::get_if<OpenAiError>(&translated)) {
-      call->reply_error(*error);
-      return;
-    }
-  }
-  std::variant<OpenAiRequest, OpenAiError> read = read_openai_request(
-      endpoint.value_or(OpenAiEndpoint::kChatCompletions),
-      endpoint ? std::string_view(call->request().body) : std::string_view(std::get<std::string>(translated)),
-      model_->api, next_seed_.fetch_add(1024));
+  AnswerShape shape{.id = {},
+                    .created = unix_seconds(),
+                    .model = model_->api.names.front(),
+                    .reasoning_field = settings_.reasoning_field,
+                    .stream_interval = settings_.stream_interval};
+  std::variant<OpenAiRequest, OpenAiError> read = read_request(*call, shape);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&read)) {
     call->reply_error(*error);
     return;
@@ -268,8 +248,30 @@ void ApiServer::generate(const CallPtr& call, std::unique_ptr<AdmissionControl::
   int64_t tokens = 0;
   for (const EngineRequest& prompt : request.prompts) tokens += static_cast<int64_t>(prompt.request.prompt.size());
   ticket->set_tokens(tokens);
-  const auto shape = endpoint ? Generation::Shape::kOpenAi : Generation::Shape::kMessages;
+  shape.id = call->id;
   std::make_shared<Generation>(call, std::move(ticket), request, shape)->start(std::move(request));
+}
+
+std::variant<OpenAiRequest, OpenAiError> ApiServer::read_request(const ApiCall& call, AnswerShape& shape) {
+  const std::string& body = call.request().body;
+  const uint64_t seed = next_seed_.fetch_add(1024);
+  if (const std::optional<OpenAiEndpoint> endpoint = parse_openai_endpoint(call.request().path))
+    return read_openai_request(*endpoint, body, model_->api, seed);
+  // The others are chats in other words.
+  if (call.request().path == "/v1/responses") {
+    shape.api = AnswerShape::Api::kResponses;
+    std::variant<ChatOfResponse, OpenAiError> chat = chat_of_response(body, model_->api);
+    if (OpenAiError* error = std::get_if<OpenAiError>(&chat)) return std::move(*error);
+    shape.repeated = std::move(std::get<ChatOfResponse>(chat).repeated);
+    std::variant<OpenAiRequest, OpenAiError> read =
+        read_openai_request(OpenAiEndpoint::kChatCompletions, std::get<ChatOfResponse>(chat).body, model_->api, seed);
+    if (OpenAiError* error = std::get_if<OpenAiError>(&read)) return response_error_of(std::move(*error));
+    return read;
+  }
+  shape.api = AnswerShape::Api::kMessages;
+  std::variant<std::string, OpenAiError> chat = chat_of_messages(body);
+  if (OpenAiError* error = std::get_if<OpenAiError>(&chat)) return std::move(*error);
+  return read_openai_request(OpenAiEndpoint::kChatCompletions, std::get<std::string>(chat), model_->api, seed);
 }
 
 }  // namespace lantern

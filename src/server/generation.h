@@ -10,19 +10,15 @@
 #include <vector>
 
 #include "server/admission.h"
-#include "server/anthropic.h"
+#include "server/answer_shape.h"
 #include "server/api_call.h"
-#include "server/openai_response.h"
-#include "server/openai_stream.h"
 
 namespace lantern {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  enum class Shape : uint8_t { kOpenAi, kMessages };  // of the answer; messages have one choice
-
   Generation(std::shared_ptr<ApiCall> call, std::unique_ptr<AdmissionControl::Ticket> ticket,
-             const OpenAiRequest& request, Shape shape);
+             const OpenAiRequest& request, const AnswerShape& shape);
 
   // Gives the prompts to the engine. The request's outputs keep this alive.
   void start(OpenAiRequest&& request);
@@ -48,16 +44,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<ApiCall> call_;  // until the answer is over
   const std::string name_;
   const std::chrono::steady_clock::time_point received_;
-  const Shape shape_;
   const bool streams_;
-  const int64_t created_;
   const int32_t choices_;
   const int64_t max_tokens_;
 
   std::mutex mutex_;
   std::unique_ptr<AdmissionControl::Ticket> ticket_;
-  std::optional<OpenAiCollector> collector_;  // of a whole answer
-  std::unique_ptr<AnswerStream> streamer_;    // of a stream
+  std::unique_ptr<WholeAnswer> whole_;      // of a whole answer
+  std::unique_ptr<AnswerStream> streamer_;  // of a stream
   bool over_ = false;
   double first_token_seconds_ = -1;
   std::vector<std::chrono::steady_clock::time_point> last_tokens_;  // by choice of all prompts

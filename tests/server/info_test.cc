@@ -154,7 +154,7 @@ TEST(InfoTest, Cve_2026_48746_NoPathGoesAroundTheKey) {
       EXPECT_EQ(answer.body.find("max_model_len"), std::string::npos) << target;
     }
   }
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize",
                            "/v1/completions/render", "/v1/chat/completions/render"}) {
     const Answer answer = post(server.port(), path, "{}");
     EXPECT_EQ(answer.status, 401) << path;
