@@ -196,6 +196,7 @@ const std::vector<Command>& commands() {
                                {"access-log"},
                                {"log-format"},
                                {"http-threads"},
+                               {"config"},
                                {"quiet", std::nullopt, "No statistics on stderr"}}),
        .example = "lantern serve models/tiny --port 8000",
        .run = &run_serve},
@@ -288,10 +289,18 @@ const std::vector<Command>& commands() {
       {.name = "help",
        .summary = "This overview, the help of a command, or the whole reference",
        .positional = "COMMAND...",
-       .settings = {{"markdown"}},
+       .settings = {{"markdown"}, {"man"}},
        .example = "lantern help generate",
        .watches_interrupts = false,
        .run = &run_help},
+      {.name = "completion",
+       .summary = "What makes a shell complete commands, flags and their values; SHELL is bash",
+       .positional = "SHELL",
+       .positional_required = true,
+       .settings = {},
+       .example = "lantern completion bash",
+       .watches_interrupts = false,
+       .run = &run_completion},
   };
   return kCommands;
 }
@@ -347,6 +356,10 @@ int run(std::span<const std::string> arguments) {
 Result<int> run_help(const Values& values) {
   if (values.is_on("markdown")) {
     write_text(help_markdown());
+    return kSuccess;
+  }
+  if (values.is_on("man")) {
+    write_text(man_page());
     return kSuccess;
   }
   const std::string& wanted = values.text("COMMAND...");

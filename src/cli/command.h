@@ -52,6 +52,8 @@ Invocation parse_command_line(std::span<const std::string> arguments);
 std::string overview_text();
 std::string help_text(const Command& command);
 std::string help_markdown();
+std::string man_page();         // for man, in roff
+std::string bash_completion();  // a script for bash to source
 
 // The candidate with the fewest edits from `word`, if it is near enough to be what was meant.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& candidates);
@@ -79,5 +81,6 @@ Result<int> run_eval(const Values& values);
 Result<int> run_plan(const Values& values);
 Result<int> run_doctor(const Values& values);
 Result<int> run_help(const Values& values);
+Result<int> run_completion(const Values& values);
 
 }  // namespace lantern::cli

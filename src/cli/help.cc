@@ -1,10 +1,22 @@
 // Help texts and the Markdown reference, made from the registry.
 #include <fmt/format.h>
 
-#include "cli/command.h"
+#include "cli/help_parts.h"
 
 namespace lantern::cli {
 namespace {
+
+// Shell examples and tables take | and < literally; a Markdown table cell does not.
+std::string markdown_cell(std::string_view text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+}  // namespace
 
 std::string flag_column(const Setting& setting) {
   std::string text = setting.type == SettingType::kSwitch ? fmt::format("--[no-]{}", setting.name)
@@ -38,17 +50,16 @@ std::string usage_line(const Command& command) {
   return usage + " [flags]";
 }
 
-// Shell examples and tables take | and < literally; a Markdown table cell does not.
-std::string markdown_cell(std::string_view text) {
-  std::string escaped;
-  for (char c : text) {
-    if (c == '|') escaped += '\\';
-    escaped += c;
-  }
-  return escaped;
+std::span<const std::pair<std::string_view, std::string_view>> exit_codes() {
+  static constexpr std::pair<std::string_view, std::string_view> kCodes[] = {
+      {"0", "success"},
+      {"1", "the input or the set-up is at fault; one line on standard error says what"},
+      {"2", "bad usage: an unknown flag, a value out of range"},
+      {"3", "memory or device"},
+      {"128 + n", "ended by signal n (130: Ctrl-C; what was generated so far is kept)"},
+  };
+  return kCodes;
 }
-
-}  // namespace
 
 std::string overview_text() {
   std::string text =
@@ -82,9 +93,11 @@ std::string help_markdown() {
       "Every switch has a `--no-` twin. Sizes take suffixes: `k`, `m`, `g` are powers of 1000 (`1.5k`), `K`, `M`, `G` "
       "and\n"
       "`Ki`, `Mi`, `Gi` powers of 1024. Where a flag names an environment variable, the flag wins.\n\n"
-      "| exit code | meaning |\n|---|---|\n| 0 | success |\n| 1 | the input or the set-up is at fault; one line on "
-      "standard error says what |\n| 2 | bad usage: an unknown flag, a value out of range |\n| 3 | memory or device |\n"
-      "| 128 + n | ended by signal n (130: Ctrl-C; what was generated so far is kept) |\n";
+      "`lantern help --man` is the same as a manual page, `lantern completion bash` makes bash complete all of it:\n\n"
+      "```\nlantern help --man > /usr/local/share/man/man1/lantern.1\n"
+      "lantern completion bash > /etc/bash_completion.d/lantern\n```\n\n"
+      "| exit code | meaning |\n|---|---|\n";
+  for (const auto& [code, meaning] : exit_codes()) text += fmt::format("| {} | {} |\n", code, meaning);
   for (const Command& command : all_commands()) {
     text += fmt::format("\n## lantern {}\n\n{}.\n\n```\n{}\n```\n\nExample: `{}`\n", command.name, command.summary,
                         usage_line(command), command.example);

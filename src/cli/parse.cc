@@ -8,12 +8,15 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "cli/command.h"
+#include "cli/config_file.h"
 
 namespace lantern::cli {
 namespace {
 
 constexpr std::string_view kVersion = LANTERN_VERSION;
+constexpr size_t kMostConfigBytes = size_t{1} << 20;
 constexpr int kMostWords = 64;  // of positional arguments, whether allowed or not
 
 Invocation usage_error(std::string message, std::string_view hint) {
@@ -121,9 +124,46 @@ Status check_exactly_one(const Command& command, const Values& values) {
                fmt::format("lantern {} needs exactly one of {}, and {} were given", command.name, names, given));
 }
 
-// Limits and choices of everything given; the environment where the command line is silent.
+// The command's setting that a line of a file names.
+Result<const Setting*> find_in_file(const Command& command, const ConfigEntry& entry) {
+  std::string wanted = entry.name;
+  std::replace(wanted.begin(), wanted.end(), '_', '-');
+  std::vector<std::string> known;
+  for (const SettingUse& use : settings_of(command)) {
+    const Setting& setting = find_setting(use.name);
+    if (setting.name == "config") continue;  // a file names no other
+    if (setting.name == wanted ||
+        fmt::format(" {} ", setting.aliases).find(fmt::format(" --{} ", wanted)) != std::string::npos)
+      return &setting;
+    known.emplace_back(setting.name);
+  }
+  const auto meant = closest(wanted, known);
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("line {}: lantern {} has no setting '{}'{}", entry.line, command.name, entry.name,
+                           meant ? fmt::format(", did you mean '{}'?", *meant) : std::string()));
+}
+
+// What neither the command line nor the environment has said.
+Status fill_from_file(const Command& command, const std::string& text, Values& values) {
+  ASSIGN_OR_RETURN(std::vector<ConfigEntry> entries, parse_config(text));
+  std::map<std::string_view, std::string> names;  // as the file has them
+  for (ConfigEntry& entry : entries) {
+    ASSIGN_OR_RETURN(const Setting* const setting, find_in_file(command, entry));
+    const std::string where = fmt::format("line {}: {}", entry.line, entry.name);
+    if (const auto [other, is_new] = names.emplace(setting->name, entry.name); !is_new)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, which is there already", where, other->second));
+    if (entry.is_list && !setting->repeatable)
+      return Error(ErrorCode::kInvalidArgument, where + " takes one value, not a list");
+    for (const std::string& value : entry.values) RETURN_IF_ERROR(check_value(*setting, where, value));
+    if (!values.given(setting->name)) values.set(setting->name, std::move(entry.values), Values::Origin::kConfigFile);
+  }
+  return {};
+}
+
+// Limits and choices of everything given; where the command line is silent the environment counts, then the file.
 Status fill(const Command& command, CLI::App& app, std::map<std::string_view, std::vector<std::string>>& texts,
             Values& values) {
+  bool takes_file = false;
   for (const SettingUse& use : settings_of(command)) {
     const Setting& setting = find_setting(use.name);
     values.declare(setting.name, use.default_value.value_or(setting.default_value));
@@ -137,9 +177,15 @@ Status fill(const Command& command, CLI::App& app, std::map<std::string_view, st
       values.set(setting.name, std::move(given));
     } else if (const auto from_environment = environment_value(setting)) {
       RETURN_IF_ERROR(check_value(setting, environment_name(setting), *from_environment));
-      values.set(setting.name, {*from_environment});
+      values.set(setting.name, {*from_environment}, Values::Origin::kEnvironment);
     }
+    takes_file |= setting.name == "config";
   }
+  if (!takes_file || values.text("config").empty()) return {};
+  const std::string& path = values.text("config");
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostConfigBytes));
+  Status filled = fill_from_file(command, text, values);
+  if (!filled.ok()) return std::move(filled).error().within(path);
   return {};
 }
 

@@ -218,7 +218,7 @@ Result<int> run_serve(const Values& values) { return serve_with_hooks(values, {}
 Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> hooks) {
   Values with_model = values;
   if (const std::string& model = values.text("MODEL"); !model.empty()) {
-    if (values.given("model") && values.text("model") != model) {
+    if (values.origin("model") == Values::Origin::kCommandLine && values.text("model") != model) {
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("the model is '{}' and also --model '{}'; name it once", model, values.text("model")));
     }

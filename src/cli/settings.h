@@ -1,5 +1,5 @@
-// Every setting of the command line as data: one list gives the flags, the environment names, the help texts and
-// docs/cli.md. No other code reads the environment.
+// Every setting of the command line as data: one list gives the flags, the environment names, the names in a file of
+// settings, the help texts, docs/cli.md, the man page and what shells complete. No other code reads the environment.
 #pragma once
 
 #include <cstdint>
@@ -63,11 +63,15 @@ Status check_value(const Setting& setting, std::string_view flag, std::string_vi
 // broken invariant.
 class Values {
  public:
-  void declare(std::string_view name, std::string_view default_value);
-  void set(std::string_view name, std::vector<std::string> values);
+  // Where a value comes from; an earlier one wins over a later.
+  enum class Origin : uint8_t { kCommandLine, kEnvironment, kConfigFile, kDefault };
 
-  // On the command line or in the environment.
-  bool given(std::string_view name) const;
+  void declare(std::string_view name, std::string_view default_value);
+  void set(std::string_view name, std::vector<std::string> values, Origin origin = Origin::kCommandLine);
+
+  Origin origin(std::string_view name) const;
+  // By whomever, but not by default.
+  bool given(std::string_view name) const { return origin(name) != Origin::kDefault; }
   bool is_on(std::string_view name) const;
   const std::string& text(std::string_view name) const;
   int64_t integer(std::string_view name) const;
@@ -77,7 +81,7 @@ class Values {
  private:
   struct Value {
     std::vector<std::string> values;  // the default, or what was given
-    bool given = false;
+    Origin origin = Origin::kDefault;
   };
   const Value& find(std::string_view name) const;
 

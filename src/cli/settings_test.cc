@@ -1,8 +1,11 @@
 #include "cli/settings.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "cli/command.h"
@@ -146,6 +149,97 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   EXPECT_NE(parse({"generate", "--prompt", "x"}).text.find("LANTERN_MAX_MODEL_LEN"), std::string::npos);
   unsetenv("LANTERN_MAX_MODEL_LEN");
   unsetenv("LANTERN_PROMPT");
+}
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest()
+      : path_(std::filesystem::temp_directory_path() / ("lantern_config_" + std::to_string(getpid()) + ".yaml")) {}
+  ~ConfigTest() override { std::filesystem::remove(path_); }
+
+  Invocation serve(const std::string& text, std::vector<std::string> flags = {}) const {
+    std::ofstream(path_) << text;
+    flags.insert(flags.begin(), {"serve", "--config", path_.string()});
+    return parse(flags);
+  }
+
+  std::filesystem::path path_;
+};
+
+TEST_F(ConfigTest, AFileSaysWhatTheCommandLineAndTheEnvironmentDoNot) {
+  const std::string good = "# what this machine serves\nport: 9000\nmax_model_len: 1k  # as vLLM names it\n";
+  const Invocation file = serve(good + "served-model-name:\n  - a\n  - b\naccess-log: false\nhost: '::1'\n");
+  ASSERT_NE(file.command, nullptr) << file.text;
+  EXPECT_EQ(file.values.integer("port"), 9000);
+  EXPECT_EQ(file.values.integer("max-model-len"), 1000);
+  EXPECT_EQ(file.values.list("served-model-name"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(file.values.is_on("access-log"));
+  EXPECT_EQ(file.values.text("host"), "::1");
+  EXPECT_EQ(file.values.origin("port"), Values::Origin::kConfigFile);
+  EXPECT_TRUE(file.values.given("port"));
+
+  ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "3k", 1), 0);
+  const Invocation all = serve(good, {"--port", "7"});
+  unsetenv("LANTERN_MAX_MODEL_LEN");
+  EXPECT_EQ(all.values.integer("port"), 7) << "flags win";
+  EXPECT_EQ(all.values.integer("max-model-len"), 3000) << "so does the environment";
+  EXPECT_EQ(all.values.origin("max-model-len"), Values::Origin::kEnvironment);
+  EXPECT_EQ(serve("ctx-size: 5\n").values.integer("max-model-len"), 5) << "further names of flags";
+  EXPECT_EQ(serve("\n# nothing\n").values.origin("port"), Values::Origin::kDefault);
+
+  std::ofstream(path_) << "port: 9001\n";
+  ASSERT_EQ(setenv("LANTERN_CONFIG", path_.c_str(), 1), 0);
+  EXPECT_EQ(parse({"serve"}).values.integer("port"), 9001);
+  unsetenv("LANTERN_CONFIG");
+}
+
+// Every setting that serve has can stand in a file by its name, with its default as the value.
+TEST_F(ConfigTest, EveryFlagHasItsName) {
+  for (const Command& command : all_commands()) {
+    if (command.name != "serve") continue;
+    std::string text;
+    for (const SettingUse& use : settings_of(command)) {
+      if (use.name == "config") continue;
+      const Setting& setting = find_setting(use.name);
+      std::string value(use.default_value.value_or(setting.default_value));
+      if (setting.type == SettingType::kSwitch && value.empty()) value = "false";
+      if (value.empty() && (setting.type == SettingType::kText || setting.type == SettingType::kPath)) value = "x";
+      if (!setting.choices.empty()) value = setting.choices.substr(0, setting.choices.find('|'));
+      if (value.empty()) value = "1";
+      text += std::string(setting.name) + ": '" + value + "'\n";
+    }
+    const Invocation invocation = serve(text);
+    ASSERT_NE(invocation.command, nullptr) << invocation.text;
+    for (const SettingUse& use : settings_of(command)) {
+      if (use.name != "config") {
+        EXPECT_EQ(invocation.values.origin(use.name), Values::Origin::kConfigFile) << use.name;
+      }
+    }
+  }
+}
+
+TEST_F(ConfigTest, WhatIsWrongIsNamedByItsLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"port: 1\nprot: 2\n", "line 2: lantern serve has no setting 'prot', did you mean 'port'?"},
+      {"temperature: 1\n", "line 1: lantern serve has no setting 'temperature'"},
+      {"config: other.yaml\n", "line 1: lantern serve has no setting 'config'"},
+      {"port: -1\n", "line 1: port must be at least 0"},
+      {"\nport: x\n", "line 2: port: 'x' is not a whole number"},
+      {"quiet: yes\n", "line 1: quiet must be true or false, not 'yes'"},
+      {"log-format: no\n", "line 1: log-format must be one of"},
+      {"port: [1, 2]\n", "line 1: port takes one value, not a list"},
+      {"max-model-len: 1\nctx-size: 2\n", "line 2: ctx-size is max-model-len, which is there already"},
+      {"port\n", "line 1: a line is \"name: value\""},
+  };
+  for (const auto& [text, message] : cases) {
+    const Invocation invocation = serve(text);
+    EXPECT_EQ(invocation.command, nullptr) << text;
+    EXPECT_EQ(invocation.exit_code, kBadUsage);
+    EXPECT_NE(invocation.text.find(path_.string() + ": " + message), std::string::npos) << invocation.text;
+  }
+  const Invocation missing = parse({"serve", "--config", "/nowhere.yaml"});
+  EXPECT_EQ(missing.command, nullptr);
+  EXPECT_NE(missing.text.find("/nowhere.yaml"), std::string::npos) << missing.text;
 }
 
 }  // namespace
