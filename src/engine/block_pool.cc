@@ -35,17 +35,27 @@ BlockState BlockPool::state(BlockId block) const {
 
 BlockLease BlockPool::allocate() {
   if (free_.empty()) {
-    const BlockId oldest = blocks_[kNullBlock].next;
-    CHECK(oldest != kNullBlock, "no block is available; what a step needs is counted before it is reserved");
-    unlink(oldest);
-    at(oldest).indexed = false;
-    if (listener_ != nullptr) listener_->on_eviction(oldest);
-    free_.push_back(oldest);
+    CHECK(num_cached_ > 0, "no block is available; what a step needs is counted before it is reserved");
+    free_oldest();
   }
   const BlockId block = free_.back();
   free_.pop_back();
   at(block).refs = 1;
   return {this, block};
+}
+
+int32_t BlockPool::free_cached() {
+  const int32_t count = num_cached_;
+  while (num_cached_ > 0) free_oldest();
+  return count;
+}
+
+void BlockPool::free_oldest() {
+  const BlockId oldest = blocks_[kNullBlock].next;
+  unlink(oldest);
+  at(oldest).indexed = false;
+  if (listener_ != nullptr) listener_->on_eviction(oldest);
+  free_.push_back(oldest);
 }
 
 BlockLease BlockPool::lease(BlockId block) {

@@ -92,6 +92,8 @@ class BlockPool {
 
   // A free block, or else the block that has been cached longest. Precondition: num_available() > 0.
   BlockLease allocate();
+  // Every cached block becomes free; how many there were.
+  int32_t free_cached();
   // A further lease on a block that is leased or cached.
   BlockLease lease(BlockId block);
 
@@ -112,6 +114,7 @@ class BlockPool {
   Block& at(BlockId block);
   const Block& at(BlockId block) const;
   void release(BlockId block);
+  void free_oldest();
   void link_newest(BlockId block);
   void unlink(BlockId block);
 

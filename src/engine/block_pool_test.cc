@@ -64,6 +64,27 @@ TEST(BlockPool, CachedBlocksAreGivenAwayOldestFirstAndOnlyWhenNoneIsFree) {
   EXPECT_FALSE(pool.indexed(c.id()));
 }
 
+TEST(BlockPool, CachedBlocksAreFreedAndLeasedOnesKept) {
+  struct Listener final : BlockPool::EvictionListener {
+    int count = 0;
+    void on_eviction(BlockId) override { ++count; }
+  } listener;
+  BlockPool pool(4);
+  pool.set_eviction_listener(&listener);
+  BlockLease cached = pool.allocate();
+  const BlockLease leased = pool.allocate();
+  const BlockId block = cached.id();
+  pool.set_indexed(block, true);
+  pool.set_indexed(leased.id(), true);
+  cached.reset();
+  EXPECT_EQ(pool.free_cached(), 1);
+  EXPECT_EQ(listener.count, 1);
+  EXPECT_EQ(pool.state(block), BlockState::kFree);
+  EXPECT_EQ(pool.num_free(), 2);
+  EXPECT_TRUE(pool.indexed(leased.id()));
+  EXPECT_EQ(pool.free_cached(), 0);
+}
+
 TEST(BlockPool, MistakesEndTheProcess) {
   BlockPool pool(3);
   EXPECT_DEATH(static_cast<void>(pool.lease(1)), "block 1 is free");

@@ -31,10 +31,11 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
                              &EngineReport::num_free_blocks, &EngineReport::num_cached_blocks}) {
     add(counter);
   }
-  for (const auto counter : {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
-                             &EngineReport::prompt_tokens_cached, &EngineReport::output_tokens,
-                             &EngineReport::tokens_run, &EngineReport::steps, &EngineReport::dummy_steps,
-                             &EngineReport::steps_replayed, &EngineReport::steps_refused}) {
+  for (const auto counter :
+       {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
+        &EngineReport::prompt_tokens_cached, &EngineReport::prefix_blocks_evicted, &EngineReport::prefix_blocks_flushed,
+        &EngineReport::output_tokens, &EngineReport::tokens_run, &EngineReport::steps, &EngineReport::dummy_steps,
+        &EngineReport::steps_replayed, &EngineReport::steps_refused}) {
     add(counter);
   }
   for (const auto counter :
@@ -47,6 +48,7 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
     drafts_checked[i] += other.drafts_checked[i];
     drafts_accepted[i] += other.drafts_accepted[i];
   }
+  for (size_t i = 0; i < draft_lengths.size(); ++i) draft_lengths[i] += other.draft_lengths[i];
   return *this;
 }
 
@@ -230,6 +232,10 @@ Result<RequestHandle> Engine::submit(EngineRequest request, OnOutput on_output) 
   ASSIGN_OR_RETURN(std::shared_ptr<LiveRequest> live,
                    loop->submit(std::move(request), std::move(on_output), std::move(ticket)));
   return RequestHandle(loop, std::move(live));
+}
+
+void Engine::forget_prefixes() {
+  for (const auto& loop : loops_) loop->forget_prefixes();
 }
 
 bool Engine::drain(std::optional<std::chrono::milliseconds> timeout) {

@@ -43,6 +43,7 @@ struct Output {
   std::string stop_string;                  // that ended it
   int32_t stop_token = -1;                  // that ended it
   int32_t cached_tokens = 0;                // of the prompt, found by the prefix index; with the last output
+  double queue_seconds = -1;                // from submission to when it first ran; with the last output; -1: never
   std::string error;                        // one sentence, with kFailed
   // Of each of `tokens`, where the request wants logprobs.
   Logprobs logprobs;
@@ -72,6 +73,8 @@ struct EngineReport {
   int64_t preemptions = 0;
   int64_t prompt_tokens = 0;  // of admissions, those after a preemption included
   int64_t prompt_tokens_cached = 0;
+  int64_t prefix_blocks_evicted = 0;  // full blocks that the prefix index lost: others needed the room
+  int64_t prefix_blocks_flushed = 0;  // ... forget_prefixes()
   int64_t output_tokens = 0;
   int64_t tokens_run = 0;
   int64_t steps = 0;            // with rows; on ranks in step each counts its own
@@ -85,6 +88,8 @@ struct EngineReport {
   // By place in a draft: drafts that were checked (all before them were right), and those that were right.
   std::array<int64_t, kMaxDrafts> drafts_checked{};
   std::array<int64_t, kMaxDrafts> drafts_accepted{};
+  // Decoding rows by the length of the draft that they checked.
+  std::array<int64_t, kMaxDrafts + 1> draft_lengths{};
 
   // Of all drafts that were checked; NaN where none were.
   double acceptance() const;
@@ -173,6 +178,9 @@ class Engine {
   // engine or a lost device (unsupported).
   Result<TokenStream> submit(EngineRequest request);
   Result<RequestHandle> submit(EngineRequest request, OnOutput on_output);
+
+  // Prefixes that no request uses now are found no more. Any thread; done before the next step.
+  void forget_prefixes();
 
   // No request is accepted from now on. True when all that are in have ended and their outputs were handed out; false
   // when that takes longer than `timeout`.

@@ -41,6 +41,8 @@ class EngineCore {
   Result<RequestId> submit(const std::shared_ptr<const Request>& request, EngineTime now);
   // False where no such request lives (any more).
   bool cancel(RequestId id);
+  // The prefix index forgets all blocks that no sequence holds.
+  void forget_prefixes() { state_.stats.blocks_flushed += state_.pool.free_cached(); }
   // No request is accepted from now on; those that are in are served to their end.
   void drain() { draining_ = true; }
 

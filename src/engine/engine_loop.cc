@@ -159,6 +159,7 @@ Result<std::shared_ptr<LiveRequest>> EngineLoop::submit(EngineRequest request, O
   const int32_t n = live->request->n;
   live->choices_left = n;
   live->ticket = std::move(ticket);
+  live->submitted = now();
   for (int32_t choice = 0; choice < n && parts_.tokenizer != nullptr; ++choice) {
     live->texts.emplace_back(*parts_.tokenizer, live->rules);
     if (!live->rules.stop.empty()) live->stop_finders.emplace_back(*parts_.tokenizer, live->rules);
@@ -196,12 +197,16 @@ void EngineLoop::wake_for(int64_t agreement) {
   something_to_do_.notify_one();
 }
 
-void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) {
+void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) { add_command({CommandKind::kCancel, live}); }
+
+void EngineLoop::forget_prefixes() { add_command({CommandKind::kForgetPrefixes, nullptr}); }
+
+void EngineLoop::add_command(Command command) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     if (closing_) return;
-    commands_.push_back({CommandKind::kCancel, live});
+    commands_.push_back(std::move(command));
     wake = engine_waits_;
   }
   if (wake) something_to_do_.notify_one();
@@ -273,6 +278,7 @@ void EngineLoop::apply(const Command& command) {
     if (command.live->id != 0) core_->cancel(command.live->id);
     return;
   }
+  if (command.kind == CommandKind::kForgetPrefixes) return core_->forget_prefixes();
   // What was queued when the device was lost.
   Result<RequestId> id = lost_ ? Result<RequestId>(*lost_) : core_->submit(command.live->request, now());
   if (!id.ok()) {
@@ -353,6 +359,11 @@ void EngineLoop::on_prompt_logprobs(const Sequence& sequence, const LogprobRows&
   batch_.logprobs.append(rows);
 }
 
+void EngineLoop::on_admission(const Sequence& sequence) {
+  LiveRequest& live = *live_of(sequence).request;
+  if (sequence.num_preemptions == 0) live.admitted = now();
+}
+
 void EngineLoop::on_end(const Sequence& sequence) {
   std::shared_ptr<LiveRequest>& owner = live_of(sequence).request;
   CHECK(owner != nullptr, "a choice of request {} ended twice", sequence.request_id);
@@ -366,6 +377,8 @@ void EngineLoop::on_end(const Sequence& sequence) {
   OutputBatch::Item& item = batch_.items.back();
   item.end_reason = sequence.end_reason;
   item.cached_tokens = sequence.num_cached;
+  if (live.admitted != kNever)
+    item.queue_seconds = std::chrono::duration<double>(live.admitted - live.submitted).count();
   if (sequence.end_reason == EndReason::kFailed) {
     batch_.errors.push_back(sequence.failure);
     item.error = static_cast<int32_t>(batch_.errors.size()) - 1;
@@ -388,6 +401,8 @@ void EngineLoop::publish_report() {
   counts_.preemptions = state.stats.preemptions;
   counts_.prompt_tokens = state.stats.prompt_tokens;
   counts_.prompt_tokens_cached = state.stats.prompt_tokens_cached;
+  counts_.prefix_blocks_evicted = state.index.stats().evicted_blocks - state.stats.blocks_flushed;
+  counts_.prefix_blocks_flushed = state.stats.blocks_flushed;
   counts_.output_tokens = state.stats.tokens_out;
   counts_.tokens_run = state.stats.tokens_run;
   counts_.dummy_steps = state.stats.dummy_steps;
@@ -395,6 +410,7 @@ void EngineLoop::publish_report() {
   static_assert(EngineReport::kMaxDrafts <= EngineStats::kCountedDrafts);
   std::copy_n(state.stats.drafts_checked.begin(), EngineReport::kMaxDrafts, counts_.drafts_checked.begin());
   std::copy_n(state.stats.drafts_accepted.begin(), EngineReport::kMaxDrafts, counts_.drafts_accepted.begin());
+  std::copy_n(state.stats.draft_lengths.begin(), EngineReport::kMaxDrafts + 1, counts_.draft_lengths.begin());
   const std::lock_guard lock(mutex_);
   report_ = counts_;
 }

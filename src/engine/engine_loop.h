@@ -80,6 +80,7 @@ class EngineLoop final : private OutputSink {
   // Whether the queue takes so many choices more.
   bool has_room(int32_t choices) const;
   void cancel(const std::shared_ptr<LiveRequest>& live);
+  void forget_prefixes();
   void begin_drain();
   bool wait_until_drained(std::optional<std::chrono::milliseconds> timeout);
   // For RankBell.
@@ -91,18 +92,20 @@ class EngineLoop final : private OutputSink {
   const Tokenizer* tokenizer() const { return parts_.tokenizer.get(); }
 
  private:
-  enum class CommandKind : uint8_t { kSubmit, kCancel };
+  enum class CommandKind : uint8_t { kSubmit, kCancel, kForgetPrefixes };
   struct Command {
     CommandKind kind;
-    std::shared_ptr<LiveRequest> live;
+    std::shared_ptr<LiveRequest> live;  // null with kForgetPrefixes
   };
 
   // OutputSink, on the engine thread.
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_admission(const Sequence& sequence) override;
   void on_end(const Sequence& sequence) override;
 
+  void add_command(Command command);
   EngineTime now() const;
   void run();
   // Waits while there is nothing to do. False: the engine closes.

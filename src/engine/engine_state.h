@@ -36,11 +36,14 @@ struct EngineStats {
   int64_t dummy_steps = 0;  // run for the sake of other ranks (data_parallel.h)
   int64_t tokens_out = 0;
   int64_t steps_replayed = 0;  // from a graph
+  int64_t blocks_flushed = 0;  // that the prefix index was told to forget
   // By place in a draft, up to kCountedDrafts: drafts that were checked (all before them were right, and no end came
   // first), and those that were right.
   static constexpr int32_t kCountedDrafts = 16;
   std::array<int64_t, kCountedDrafts> drafts_checked{};
   std::array<int64_t, kCountedDrafts> drafts_accepted{};
+  // Decoding rows by the length of the draft that they checked; longer ones count as the last.
+  std::array<int64_t, kCountedDrafts + 1> draft_lengths{};
 };
 
 struct EngineState {

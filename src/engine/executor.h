@@ -55,6 +55,9 @@ class OutputSink {
   // Where the request wants prompt_logprobs: those of the prompt's tokens up to `sequence.num_scored`, the last of
   // `rows`. In order from token 1 on, each once, before the first token of the output.
   virtual void on_prompt_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}
+  // `sequence` has got a slot and blocks: again after a preemption, and after an admission whose step did not come
+  // about.
+  virtual void on_admission(const Sequence& /*sequence*/) {}
   // Once for each choice, after its last token.
   virtual void on_end(const Sequence& sequence) = 0;
 };

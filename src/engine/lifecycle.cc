@@ -269,6 +269,7 @@ void admit_sequence(EngineState& state, SequenceId id, std::span<const BlockId> 
   state.stats.prompt_tokens += sequence.num_tokens();
   state.stats.prompt_tokens_cached += hit;
   insert_running(state, id);
+  if (state.sink != nullptr) state.sink->on_admission(sequence);
 }
 
 void undo_admission(EngineState& state, SequenceId id) {

@@ -93,6 +93,7 @@ void OutputDelivery::hand_out(const OutputBatch& batch, const OutputBatch::Item&
   output.tokens.assign(tokens.begin(), tokens.end());
   output.end_reason = item.end_reason;
   output.cached_tokens = item.cached_tokens;
+  output.queue_seconds = item.queue_seconds;
   if (item.error >= 0) output.error = batch.errors[static_cast<size_t>(item.error)];
   if (item.num_logprobs > 0) {
     output.logprobs.width = live.request->logprobs;

@@ -17,15 +17,18 @@
 
 namespace lantern {
 
-// A submitted request. Which thread may touch what: `request`, `rules` and `on_output` are fixed before it is
-// submitted.
+// A submitted request. Which thread may touch what: `request`, `rules`, `on_output` and `submitted` are
+// fixed before it is submitted.
 struct LiveRequest {
   std::shared_ptr<const Request> request;
   OutputTextRules rules;
   OnOutput on_output;
 
+  EngineTime submitted{};
+
   // The engine thread's.
   RequestId id = 0;
+  EngineTime admitted = kNever;  // when its first choice first got its slot
   int32_t choices_left = 0;
   std::unique_ptr<RankRouter::Ticket> ticket;  // until the last choice ends; null where there is one rank
   std::vector<OutputText> stop_finders;        // one for each choice, where there are stop strings
@@ -51,6 +54,7 @@ struct OutputBatch {
     size_t num_tokens = 0;
     EndReason end_reason = EndReason::kNone;
     int32_t cached_tokens = 0;
+    double queue_seconds = -1;
     int32_t error = -1;
     // Rows of `logprobs`: of the tokens or of the prompt, never of both.
     size_t first_logprob = 0;

@@ -277,6 +277,7 @@ void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
     sequence.next_upper -= row.query_len - count;
     sequence.acceptance.record(row.num_drafts(), count - 1);
     state.drafts.record_acceptance(row.num_drafts(), count - 1);
+    ++state.stats.draft_lengths[static_cast<size_t>(std::min(row.num_drafts(), EngineStats::kCountedDrafts))];
   }
   ++num_accepted_;
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lantern {
 namespace {
 
@@ -23,7 +25,10 @@ ServerMetrics::ServerMetrics()
       inter_token_(kBetweenTokens),
       per_output_token_(kBetweenTokens),
       end_to_end_(kWhole),
+      queue_(kWhole),
+      prefill_(kWhole),
       decode_(kWhole),
+      inference_(kWhole),
       prompt_tokens_(bounds_1_2_5(kMostTokens)),
       generation_tokens_(bounds_1_2_5(kMostTokens)),
       params_max_tokens_(bounds_1_2_5(kMostTokens)),
@@ -40,7 +45,11 @@ void ServerMetrics::finished(const FinishedRequest& request) {
   end_to_end_.observe(request.seconds);
   prompt_tokens_.observe(of(request.usage.prompt_tokens));
   generation_tokens_.observe(of(request.usage.completion_tokens));
+  if (request.first_run_seconds < 0) return;
+  queue_.observe(request.queue_seconds);
+  inference_.observe(std::max(request.seconds - request.first_run_seconds, 0.0));
   if (request.first_token_seconds < 0) return;
+  prefill_.observe(std::max(request.first_token_seconds - request.first_run_seconds, 0.0));
   const double decode = request.seconds - request.first_token_seconds;
   decode_.observe(decode);
   if (request.usage.completion_tokens > 1) per_output_token_.observe(decode / of(request.usage.completion_tokens - 1));
@@ -83,6 +92,31 @@ void ServerMetrics::write_engine(MetricsText& text, const Now& now) const {
   counter("vllm:corrupted_requests_total", engine.choices_ended[static_cast<size_t>(EndReason::kFailed)],
           "Sequences that failed in a step, logits that are no numbers among them.");
 
+  write_drafts(text, now);
+
+  text.family("lantern:step_seconds_total", "counter", "Wall time of steps, by who spent it.");
+  text.sample(engine.executor_seconds, {{"phase", "executor"}});
+  text.sample(engine.overhead_seconds, {{"phase", "engine"}});
+  text.sample(engine.step_seconds, {{"phase", "all"}});
+  counter("lantern:steps_total", engine.steps, "Steps with rows.");
+  counter("lantern:steps_replayed_total", engine.steps_replayed, "Steps that were replayed from a graph.");
+  gauge("lantern:last_step_seconds", engine.last_step_seconds, "Wall time of the latest step.");
+  text.family("lantern:kv_blocks", "gauge", "Blocks of the cache by what they are used for.");
+  text.sample(of(used), {{"state", "used"}});
+  text.sample(of(engine.num_cached_blocks), {{"state", "cached"}});
+  text.sample(of(engine.num_free_blocks), {{"state", "free"}});
+  const int64_t block_size = now.settings.limits.block_size;
+  text.family("lantern:prefix_tokens_lost_total", "counter", "Tokens that the prefix cache forgot, by why.");
+  text.sample(of(engine.prefix_blocks_evicted * block_size), {{"reason", "evicted"}});
+  text.sample(of(engine.prefix_blocks_flushed * block_size), {{"reason", "flushed"}});
+}
+
+void ServerMetrics::write_drafts(MetricsText& text, const Now& now) const {
+  const EngineReport& engine = now.engine;
+  const auto counter = [&](std::string_view name, int64_t value, std::string_view help) {
+    text.family(name, "counter", help);
+    text.sample(of(value));
+  };
   int64_t drafted = 0;
   int64_t accepted = 0;
   for (size_t i = 0; i < EngineReport::kMaxDrafts; ++i) {
@@ -97,18 +131,17 @@ void ServerMetrics::write_engine(MetricsText& text, const Now& now) const {
               "Draft tokens that were right, by place.");
   for (int32_t i = 0; i < now.settings.max_drafts() && i < static_cast<int32_t>(EngineReport::kMaxDrafts); ++i)
     text.sample(of(engine.drafts_accepted[static_cast<size_t>(i)]), {{"position", fmt::format("{}", i)}});
-
-  text.family("lantern:step_seconds_total", "counter", "Wall time of steps, by who spent it.");
-  text.sample(engine.executor_seconds, {{"phase", "executor"}});
-  text.sample(engine.overhead_seconds, {{"phase", "engine"}});
-  text.sample(engine.step_seconds, {{"phase", "all"}});
-  counter("lantern:steps_total", engine.steps, "Steps with rows.");
-  counter("lantern:steps_replayed_total", engine.steps_replayed, "Steps that were replayed from a graph.");
-  gauge("lantern:last_step_seconds", engine.last_step_seconds, "Wall time of the latest step.");
-  text.family("lantern:kv_blocks", "gauge", "Blocks of the cache by what they are used for.");
-  text.sample(of(used), {{"state", "used"}});
-  text.sample(of(engine.num_cached_blocks), {{"state", "cached"}});
-  text.sample(of(engine.num_free_blocks), {{"state", "free"}});
+  text.family("lantern:draft_length", "histogram", "Draft tokens that a decoding row brought into its step.");
+  int64_t rows = 0;
+  int64_t sum = 0;
+  for (size_t length = 0; length < engine.draft_lengths.size(); ++length) {
+    rows += engine.draft_lengths[length];
+    sum += engine.draft_lengths[length] * static_cast<int64_t>(length);
+    text.sample_of("_bucket", of(rows), {{"le", fmt::format("{}", length)}});
+  }
+  text.sample_of("_bucket", of(rows), {{"le", "+Inf"}});
+  text.sample_of("_sum", of(sum));
+  text.sample_of("_count", of(rows));
 }
 
 void ServerMetrics::write_requests(MetricsText& text) const {
@@ -121,6 +154,9 @@ void ServerMetrics::write_requests(MetricsText& text) const {
   histogram("vllm:request_time_per_output_token_seconds", per_output_token_,
             "A request's time behind its first token, by tokens.");
   histogram("vllm:e2e_request_latency_seconds", end_to_end_, "From a request's head to the end of its answer.");
+  histogram("vllm:request_queue_time_seconds", queue_, "From when the engine has a request to its first step.");
+  histogram("vllm:request_prefill_time_seconds", prefill_, "From a request's first step to its first token.");
+  histogram("vllm:request_inference_time_seconds", inference_, "From a request's first step to the end of its answer.");
   histogram("vllm:request_decode_time_seconds", decode_, "From a request's first token to the end of its answer.");
   histogram("vllm:request_prompt_tokens", prompt_tokens_, "Tokens of a request's prompts.");
   histogram("vllm:request_generation_tokens", generation_tokens_, "Tokens of a request's answer.");

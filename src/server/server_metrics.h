@@ -22,6 +22,8 @@ struct FinishedRequest {
   OpenAiUsage usage;
   std::string_view outcome;         // "stop", "length", "abort", "error"
   double first_token_seconds = -1;  // since it was received; -1: there was none
+  double first_run_seconds = -1;    // the same of its first step
+  double queue_seconds = -1;        // that it waited in the engine for it
   double seconds = 0;               // since it was received
   int32_t n = 1;
   int64_t max_tokens = 0;  // of a choice
@@ -53,6 +55,7 @@ class ServerMetrics {
 
  private:
   void write_engine(MetricsText& text, const Now& now) const;
+  void write_drafts(MetricsText& text, const Now& now) const;
   void write_requests(MetricsText& text) const;
   void write_server(MetricsText& text, const Now& now) const;
 
@@ -60,7 +63,10 @@ class ServerMetrics {
   Histogram inter_token_;
   Histogram per_output_token_;
   Histogram end_to_end_;
+  Histogram queue_;
+  Histogram prefill_;
   Histogram decode_;
+  Histogram inference_;
   Histogram prompt_tokens_;
   Histogram generation_tokens_;
   Histogram params_max_tokens_;
