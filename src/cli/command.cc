@@ -165,6 +165,8 @@ const std::vector<Command>& commands() {
                                {"served-model-name"},
                                {"api-key"},
                                {"api-key-file"},
+                               {"admin-api-key"},
+                               {"admin-api-key-file"},
                                {"allowed-origins"},
                                {"allowed-hosts"},
                                {"chat-format"},

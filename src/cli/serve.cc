@@ -28,14 +28,19 @@ std::chrono::milliseconds milliseconds(const Values& values, std::string_view na
   return std::chrono::milliseconds(std::llround(1000 * values.real(name)));
 }
 
-Result<ApiSettings> api_settings(const Values& values) {
-  ApiSettings settings;
-  std::vector<std::string> keys = values.list("api-key");
-  if (const std::string& file = values.text("api-key-file"); !file.empty()) {
+Result<ApiKeys> api_keys(const Values& values, std::string_view setting, std::string_view file_setting) {
+  std::vector<std::string> keys = values.list(setting);
+  if (const std::string& file = values.text(file_setting); !file.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> more, ApiKeys::read_file(file));
     keys.insert(keys.end(), more.begin(), more.end());
   }
-  settings.keys = ApiKeys(keys);
+  return ApiKeys(keys);
+}
+
+Result<ApiSettings> api_settings(const Values& values) {
+  ApiSettings settings;
+  ASSIGN_OR_RETURN(settings.keys, api_keys(values, "api-key", "api-key-file"));
+  ASSIGN_OR_RETURN(settings.admin_keys, api_keys(values, "admin-api-key", "admin-api-key-file"));
   settings.origins = AllowedOrigins(values.list("allowed-origins"));
   settings.allowed_hosts = values.list("allowed-hosts");
   settings.allowed_hosts.push_back(values.text("host"));

@@ -364,6 +364,17 @@ constexpr Setting kSettings[] = {
      .value_name = "FILE",
      .help = "Further keys, one a line",
      .from_environment = true},
+    {.name = "admin-api-key",
+     .value_name = "KEY",
+     .help = "Key of operators, for /abort, /flush_cache, /drain, /resume, /requests and /statistics, which are not "
+             "there without one; repeatable, or a list with commas",
+     .repeatable = true,
+     .from_environment = true},
+    {.name = "admin-api-key-file",
+     .type = SettingType::kPath,
+     .value_name = "FILE",
+     .help = "Further keys of operators, one a line",
+     .from_environment = true},
     {.name = "allowed-origins",
      .value_name = "ORIGIN",
      .help =

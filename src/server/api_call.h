@@ -11,7 +11,7 @@
 
 namespace lantern {
 
-enum class ApiAuth : uint8_t { kUser, kNone };
+enum class ApiAuth : uint8_t { kUser, kAdmin, kNone };
 
 // What a path does. Whether a key is asked for is said here and nowhere else, so that there is no second reading of a
 // path that could disagree.
@@ -22,6 +22,7 @@ struct ApiRoute {
   bool needs_model = false;
   bool on_worker = false;  // takes longer than a thread of the HTTP server may
   ApiAuth auth = ApiAuth::kUser;
+  bool reads_body = true;  // of POST
 
   bool has_name() const { return path.size() > 1 && path.back() == '/'; }
 };

@@ -70,6 +70,12 @@ std::span<const ApiRoute> ApiServer::routes() {
       ApiRoute{"POST", "/detokenize", &ApiServer::post_detokenize, true, true},
       ApiRoute{"GET", "/tokenizer_info", &ApiServer::get_tokenizer_info, true, false},
       ApiRoute{"GET", "/load", &ApiServer::get_load, true, false},
+      ApiRoute{"POST", "/abort", &ApiServer::post_abort, false, false, kAdmin},
+      ApiRoute{"POST", "/flush_cache", &ApiServer::post_flush_cache, false, false, kAdmin, false},
+      ApiRoute{"POST", "/drain", &ApiServer::post_drain, false, false, kAdmin, false},
+      ApiRoute{"POST", "/resume", &ApiServer::post_resume, false, false, kAdmin, false},
+      ApiRoute{"GET", "/requests", &ApiServer::get_requests, false, false, kAdmin},
+      ApiRoute{"GET", "/statistics", &ApiServer::get_statistics, false, false, kAdmin},
       ApiRoute{"GET", "/health", &ApiServer::get_health, false, false, kNone},
       ApiRoute{"GET", "/ready", &ApiServer::get_ready, false, false, kNone},
       ApiRoute{"GET", "/ping", &ApiServer::get_health, false, false, kNone},
@@ -111,14 +117,19 @@ bool ApiServer::idle() const {
 }
 
 void ApiServer::end_all(const std::string& why) {
-  std::vector<std::shared_ptr<Generation>> all;
   {
     const std::lock_guard lock(mutex_);
     ending_ = why;
-    all.reserve(live_.size());
-    for (const auto& [key, generation] : live_) all.push_back(generation);
   }
-  for (const auto& generation : all) generation->end(why);
+  for (const auto& generation : live()) generation->end(why);
+}
+
+std::vector<std::shared_ptr<Generation>> ApiServer::live() const {
+  std::vector<std::shared_ptr<Generation>> all;
+  const std::lock_guard lock(mutex_);
+  all.reserve(live_.size());
+  for (const auto& [key, generation] : live_) all.push_back(generation);
+  return all;
 }
 
 void ApiServer::add_live(const std::shared_ptr<Generation>& generation) {
@@ -165,7 +176,8 @@ std::optional<OpenAiError> ApiServer::unavailable() const {
     return OpenAiError{
         .status = 503, .message = std::move(message), .type = "unavailable_error", .code = std::move(code)};
   };
-  if (draining_) return answer("the server is shutting down; ask another one", "draining");
+  if (stopping_) return answer("the server is shutting down; ask another one", "draining");
+  if (draining_) return answer("the server takes no requests for a while; ask another one", "draining");
   if (!ready_) return answer("the model is still being loaded; try again in a moment", "loading_model");
   if (const std::optional<Error> lost = model_->loaded.engine->lost())
     return answer(fmt::format("the engine has stopped: {}", lost->message()), "engine_dead");
@@ -182,7 +194,7 @@ HttpResponse ApiServer::error_response(const OpenAiError& error, const HttpReque
   if (error.retry_after_seconds > 0)
     response.fields.emplace_back("Retry-After", fmt::format("{}", error.retry_after_seconds));
   // Clients try three times by themselves; what failed for what it is will fail again.
-  if (error.status == 500) response.fields.emplace_back("x-should-retry", "false");
+  if (error.status == 500 || error.code == "aborted") response.fields.emplace_back("x-should-retry", "false");
   return response;
 }
 
@@ -239,9 +251,8 @@ std::optional<HttpResponse> ApiServer::refusal_of(const HttpRequest& head, const
     return response;
   }
 
-  if (route->auth != ApiAuth::kNone && !settings_.keys.empty() && !settings_.keys.accepts(presented_key(head))) {
-    return refuse(401, "the API key is missing or wrong; send it as \"Authorization: Bearer KEY\"", "invalid_api_key");
-  }
+  if (const std::optional<OpenAiError> error = refusal_of_key(route->auth, presented_key(head)))
+    return error_response(*error, head);
   if (route->method == "POST" && !settings_.origins.allows(head)) {
     return refuse(
         403, fmt::format("pages of {} may not use this server; name them with --allowed-origins", head.field("origin")),
@@ -250,9 +261,9 @@ std::optional<HttpResponse> ApiServer::refusal_of(const HttpRequest& head, const
   if (route->method == "POST") {
     if (!head.field("content-encoding").empty() && !http_equal(head.field("content-encoding"), "identity"))
       return refuse(415, "compressed bodies are not read; send the JSON as it is", "unsupported_encoding");
-    if (const std::string_view type = head.field("content-type"); !type.empty() && !is_json(type))
+    if (const std::string_view type = head.field("content-type"); route->reads_body && !type.empty() && !is_json(type))
       return refuse(415, "bodies are JSON; send them as Content-Type: application/json", "unsupported_media_type");
-    if (head.field("content-length").empty() && head.field("transfer-encoding").empty())
+    if (route->reads_body && head.field("content-length").empty() && head.field("transfer-encoding").empty())
       return refuse(411, "the body is missing; send JSON with a Content-Length", "length_required");
   }
   if (route->needs_model) {
@@ -262,6 +273,29 @@ std::optional<HttpResponse> ApiServer::refusal_of(const HttpRequest& head, const
     }
   }
   return std::nullopt;
+}
+
+std::optional<OpenAiError> ApiServer::refusal_of_key(ApiAuth auth, std::string_view key) const {
+  const auto refuse = [](int32_t status, std::string message, std::string code) {
+    return OpenAiError{.status = status,
+                       .message = std::move(message),
+                       .type = std::string(type_of_status(status)),
+                       .code = std::move(code)};
+  };
+  switch (auth) {
+    case ApiAuth::kNone: return std::nullopt;
+    case ApiAuth::kUser:
+      if (settings_.keys.empty() || settings_.keys.accepts(key)) return std::nullopt;
+      return refuse(401, "the API key is missing or wrong; send it as \"Authorization: Bearer KEY\"",
+                    "invalid_api_key");
+    case ApiAuth::kAdmin: break;
+  }
+  if (settings_.admin_keys.empty())
+    return refuse(404, "administration is off; start the server with --admin-api-key", "endpoint_disabled");
+  if (settings_.admin_keys.accepts(key)) return std::nullopt;
+  if (!settings_.keys.empty() && settings_.keys.accepts(key))
+    return refuse(403, "this takes a key of --admin-api-key; an API key is not enough", "admin_key_required");
+  return refuse(401, "the admin key is missing or wrong; send it as \"Authorization: Bearer KEY\"", "invalid_api_key");
 }
 
 std::optional<HttpResponse> ApiServer::check_head(const HttpRequest& head) {

@@ -27,7 +27,8 @@
 namespace lantern {
 
 struct ApiSettings {
-  ApiKeys keys;  // empty: everybody may
+  ApiKeys keys;        // empty: everybody may
+  ApiKeys admin_keys;  // of operators; empty: nobody may, and what they alone may is not there
   AllowedOrigins origins;
   // Names under which a server on the loopback interface may be asked for, beside that interface's own: others are some
   // web page's doing (DNS rebinding).
@@ -45,6 +46,7 @@ struct ApiSettings {
 };
 
 struct AnswerShape;
+enum class ApiAuth : uint8_t;
 struct ApiCall;
 struct ApiRoute;
 class Generation;
@@ -67,7 +69,7 @@ class ApiServer final : public HttpHandler {
   const ServedModel* model() const { return ready_.load() ? model_.get() : nullptr; }
 
   // From now on requests are refused (503, "draining"); what was admitted goes on.
-  void begin_drain() { draining_ = true; }
+  void begin_drain() { stopping_ = true; }
   // False: after `timeout` there are still requests in work.
   bool wait_until_idle(std::chrono::milliseconds timeout);
   bool idle() const;
@@ -95,6 +97,8 @@ class ApiServer final : public HttpHandler {
   // The standard library tells by an exception that the system gives no memory: the request ends, the others go on.
   static void run_guarded(const CallPtr& call, const std::function<void()>& work);
   std::optional<HttpResponse> refusal_of(const HttpRequest& head, const ApiRoute*& route) const;
+  // Why a key is no use for the route.
+  std::optional<OpenAiError> refusal_of_key(ApiAuth auth, std::string_view key) const;
   std::optional<OpenAiError> unavailable() const;
   HttpResponse error_response(const OpenAiError& error, const HttpRequest& request) const;
 
@@ -112,12 +116,21 @@ class ApiServer final : public HttpHandler {
   void get_tokenizer_info(const CallPtr& call);
   void post_render(const CallPtr& call);
   void post_count_tokens(const CallPtr& call);
+  // api_admin.cc
+  void post_abort(const CallPtr& call);
+  void post_flush_cache(const CallPtr& call);
+  void post_drain(const CallPtr& call);
+  void post_resume(const CallPtr& call);
+  void get_requests(const CallPtr& call);
+  void get_statistics(const CallPtr& call);
+  bool has_model(const CallPtr& call);  // false: says so
   // generation.cc
   void post_generate(const CallPtr& call);
   void generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket);
   // Reads the body as the path says, and into `shape` how the answer is given.
   std::variant<OpenAiRequest, OpenAiError> read_request(const ApiCall& call, AnswerShape& shape);
 
+  std::vector<std::shared_ptr<Generation>> live() const;
   void add_live(const std::shared_ptr<Generation>& generation);
   void remove_live(const Generation* generation);
 
@@ -127,7 +140,8 @@ class ApiServer final : public HttpHandler {
   ServerMetrics metrics_;
   std::shared_ptr<AdmissionControl> admission_;
   std::atomic<bool> ready_ = false;
-  std::atomic<bool> draining_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> draining_ = false;  // an operator wants it so
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> local_hosts_only_ = false;
   std::atomic<uint64_t> next_seed_;

@@ -63,6 +63,7 @@ void Generation::submit(OpenAiRequest&& request) {
     head.fields.emplace_back("X-Accel-Buffering", "no");
     exchange->start(std::move(head));
   }
+  submitted_seconds_ = call_->seconds();
   server_.add_live(shared_from_this());
   exchange->on_gone([weak = weak_from_this()] {
     // Perhaps under its mutex, where a write finds the client gone: the rest is done with the outputs that this brings.
@@ -117,6 +118,27 @@ void Generation::end(const std::string& why) {
   fail_locked({.status = 503, .message = why, .type = "unavailable_error", .code = "shutting_down"});
 }
 
+void Generation::abort() {
+  const std::lock_guard lock(mutex_);
+  fail_locked({.status = 503,
+               .message = "the request was ended by the server's operator",
+               .type = "unavailable_error",
+               .code = "aborted"},
+              "abort");
+}
+
+std::optional<Generation::View> Generation::view() {
+  const std::lock_guard lock(mutex_);
+  if (over_) return std::nullopt;
+  return View{.id = call_->id,
+              .path = call_->request().path,
+              .client = call_->request().client,
+              .seconds = call_->seconds(),
+              .usage = streams_ ? streamer_->usage() : whole_->usage(),
+              .streams = streams_,
+              .started = first_token_seconds_ >= 0};
+}
+
 void Generation::note_tokens(size_t choice, const Output& output) {
   if (output.tokens.empty()) return;
   const auto now = std::chrono::steady_clock::now();
@@ -145,6 +167,7 @@ void Generation::on_output(size_t prompt, Output&& output) {
 
 void Generation::add_locked(size_t prompt, Output&& output) {
   note_tokens(static_cast<size_t>(first_choice_[prompt] + output.choice), output);
+  if (queue_seconds_ < 0) queue_seconds_ = output.queue_seconds;
   if (streams_) {
     std::vector<std::string> events;
     streamer_->add(prompt, std::move(output), events);
@@ -177,7 +200,7 @@ bool Generation::send_locked(std::vector<std::string>& events) {
   return true;
 }
 
-void Generation::fail_locked(const OpenAiError& error) {
+void Generation::fail_locked(const OpenAiError& error, std::string_view outcome) {
   if (over_) return;
   if (!call_->reply_error(error) && streams_) {
     std::vector<std::string> events;
@@ -185,7 +208,7 @@ void Generation::fail_locked(const OpenAiError& error) {
     send_locked(events);
     call_->exchange->finish();
   }
-  finish_locked("error");
+  finish_locked(outcome);
 }
 
 void Generation::finish_locked(std::string_view outcome) {
@@ -199,6 +222,8 @@ void Generation::finish_locked(std::string_view outcome) {
   server_.metrics_.finished({.usage = usage,
                              .outcome = outcome,
                              .first_token_seconds = first_token_seconds_,
+                             .first_run_seconds = queue_seconds_ < 0 ? -1 : submitted_seconds_ + queue_seconds_,
+                             .queue_seconds = queue_seconds_,
                              .seconds = call_->seconds(),
                              .n = choices_,
                              .max_tokens = max_tokens_});

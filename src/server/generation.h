@@ -22,10 +22,23 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Gives the prompts to the engine. The request's outputs keep this alive.
   void start(OpenAiRequest&& request);
-  // Ends it with an error: the server shuts down.
+  // Ends it with an error: the server shuts down, or an operator wants it to end.
   void end(const std::string& why);
   // What it is, for ApiServer::requests_in_work().
   std::string line(std::chrono::steady_clock::time_point now) const;
+  void abort();
+
+  // What operators see of it.
+  struct View {
+    std::string id;
+    std::string path;
+    std::string client;
+    double seconds = 0;  // since it was received
+    OpenAiUsage usage;   // so far
+    bool streams = false;
+    bool started = false;  // a token has come
+  };
+  std::optional<View> view();  // nothing: it is over
 
  private:
   void submit(OpenAiRequest&& request);
@@ -33,7 +46,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void note_tokens(size_t choice, const Output& output);
   // The caller holds mutex_.
   void add_locked(size_t prompt, Output&& output);
-  void fail_locked(const OpenAiError& error);
+  void fail_locked(const OpenAiError& error, std::string_view outcome = "error");
   void finish_locked(std::string_view outcome);
   bool send_locked(std::vector<std::string>& events);
   // Of all choices, from any thread and under any lock.
@@ -54,6 +67,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::unique_ptr<AnswerStream> streamer_;  // of a stream
   bool over_ = false;
   double first_token_seconds_ = -1;
+  double submitted_seconds_ = 0;                                    // since it was received, as the others
+  double queue_seconds_ = -1;                                       // of the first prompt that has ended
   std::vector<std::chrono::steady_clock::time_point> last_tokens_;  // by choice of all prompts
   std::vector<int32_t> first_choice_;                               // of each prompt
 
