@@ -1,26 +1,32 @@
 #!/usr/bin/env bash
-# run_client.sh SCRIPT VENV LANTERN MODEL: starts the server on a free port and runs the script against it.
+# run_client.sh SCRIPT VENV LANTERN MODEL [ARGUMENT...]: starts the server on a free port, with $SERVE_FLAGS, and runs the
+# script with its URL and the arguments. VENV "none": the script needs no packages.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 script=$1 venv=$2 lantern=$3 model=$4
+shift 4
 
 skip() {
   printf 'skipped: %s\n' "$1" >&2
   exit 77
 }
-mkdir -p "$venv"
-exec {lock}>"$venv/.lock"
-flock "$lock"
-if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
-  python3 -m venv "$venv/env" || skip "python3 cannot make a virtual environment (apt-get install python3-venv)"
-  "$venv/env/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt" ||
-    skip "pip cannot install what tests/clients/requirements.txt names"
-  cp "$here/requirements.txt" "$venv/installed.txt"
+python=python3
+if [[ $venv != none ]]; then
+  python=$venv/env/bin/python
+  mkdir -p "$venv"
+  exec {lock}>"$venv/.lock"
+  flock "$lock"
+  if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
+    python3 -m venv "$venv/env" || skip "python3 cannot make a virtual environment (apt-get install python3-venv)"
+    "$venv/env/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt" ||
+      skip "pip cannot install what tests/clients/requirements.txt names"
+    cp "$here/requirements.txt" "$venv/installed.txt"
+  fi
+  exec {lock}>&-
 fi
-exec {lock}>&-
 
 output=$(mktemp)
-"$lantern" serve "$model" --port 0 --kv-cache-memory 64Mi --threads 1 >"$output" &
+"$lantern" serve "$model" --port 0 --kv-cache-memory 64Mi --threads 1 ${SERVE_FLAGS-} >"$output" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -f "$output"' EXIT
 for ((i = 0; i < 600; ++i)); do
@@ -29,4 +35,4 @@ for ((i = 0; i < 600; ++i)); do
   kill -0 "$server" || exit 1
   sleep 0.1
 done
-"$venv/env/bin/python" "$here/$script" "$url"
+"$python" "$here/$script" "$url" "$@"

@@ -92,6 +92,9 @@ TEST(InfoTest, MetricsAreWellFormedAndCount) {
   const uint16_t port = server.port();
   post(port, "/v1/completions", R"({"prompt":"Hello","max_tokens":5,"ignore_eos":true})");
   post(port, "/v1/completions", R"({"prompt":"Hello","max_tokens":7,"ignore_eos":true,"stream":true})");
+  // A request is counted when its answer has left.
+  ASSERT_TRUE(eventually(
+      [&] { return metric(port, "lantern:http_requests_total{route=\"/v1/completions\",status=\"200\"}") == 2; }));
   const Answer answer = get(port, "/metrics");
   EXPECT_EQ(answer.fields.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   const std::regex sample(
@@ -116,7 +119,6 @@ TEST(InfoTest, MetricsAreWellFormedAndCount) {
   EXPECT_EQ(metric(port, "vllm:e2e_request_latency_seconds_bucket{le=\"+Inf\"}"), 2);
   EXPECT_EQ(metric(port, "vllm:request_generation_tokens_sum"), 12);
   EXPECT_EQ(metric(port, "vllm:num_requests_running"), 0);
-  EXPECT_EQ(metric(port, "lantern:http_requests_total{route=\"/v1/completions\",status=\"200\"}"), 2);
   for (const char* name : {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info",
                            "vllm:prefix_cache_queries_total", "vllm:num_preemptions_total"})
     EXPECT_GE(metric(port, name), 0) << name;

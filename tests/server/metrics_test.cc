@@ -1,0 +1,140 @@
+// What /metrics says of a request, and what the Grafana dashboard asks for.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "http_client.h"
+#include "tiny_server.h"
+
+namespace lantern::test {
+namespace {
+
+namespace json = boost::json;
+
+TEST(MetricsTest, TheTimeOfARequestIsToldApart) {
+  TinyServer server;
+  const uint16_t port = server.port();
+  for (const char* body : {R"({"prompt":"Hello","max_tokens":20,"ignore_eos":true})",
+                           R"({"prompt":["Hello","You"],"n":2,"max_tokens":20,"ignore_eos":true,"stream":true})"})
+    EXPECT_EQ(post(port, "/v1/completions", body).status, 200);
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:e2e_request_latency_seconds_count") == 2; }));
+  const auto sum = [&](const std::string& what) { return metric(port, "vllm:" + what + "_seconds_sum"); };
+  for (const char* what : {"request_queue_time", "request_prefill_time", "request_decode_time",
+                           "request_inference_time", "e2e_request_latency"}) {
+    EXPECT_EQ(metric(port, "vllm:" + std::string(what) + "_seconds_count"), 2) << what;
+    EXPECT_GE(sum(what), 0) << what;
+  }
+  EXPECT_GT(sum("request_prefill_time"), 0);
+  EXPECT_NEAR(sum("request_inference_time"), sum("request_prefill_time") + sum("request_decode_time"), 1e-6);
+  // Before the engine has a request it is read: the rest of the time is the engine's.
+  EXPECT_LE(sum("request_queue_time") + sum("request_inference_time"), sum("e2e_request_latency") + 1e-6);
+}
+
+// A request that waits for the only place in the batch waits in the queue.
+TEST(MetricsTest, WaitingIsTimeInTheQueue) {
+  TinyServerOptions options;
+  options.max_num_seqs = 1;
+  TinyServer server(std::move(options));
+  const uint16_t port = server.port();
+  Client first(port);
+  first.send(post_text("/v1/completions", R"({"prompt":"Hello","max_tokens":1500,"ignore_eos":true,"stream":true})"));
+  EXPECT_NE(first.read_some(), "");
+  Client second(port);
+  second.send(post_text("/v1/completions", R"({"prompt":"Hello","max_tokens":1})"));
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:num_requests_waiting") == 1; }));
+  const auto waited_from = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - waited_from).count();
+  EXPECT_EQ(metric(port, "vllm:num_requests_waiting"), 1);
+  first.close();
+  EXPECT_EQ(second.read_answer().value_or(Answer{}).status, 200);
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_queue_time_seconds_count") >= 1; }));
+  EXPECT_GE(metric(port, "vllm:request_queue_time_seconds_sum"), waited);
+}
+
+TEST(MetricsTest, DraftsAreCountedByTheirLength) {
+  TinyServerOptions options;
+  options.num_draft_tokens = 2;
+  TinyServer server(std::move(options));
+  const uint16_t port = server.port();
+  post(port, "/v1/completions",
+       json::serialize(json::object{{"prompt", kQuestion}, {"max_tokens", 30}, {"temperature", 0}}));
+  ASSERT_TRUE(server.wait_until_quiet());
+  const double rows = metric(port, "lantern:draft_length_count");
+  EXPECT_GT(rows, 0);
+  EXPECT_EQ(metric(port, "lantern:draft_length_bucket{le=\"2\"}"), rows) << "longer than 2 is none";
+  const double shorter = metric(port, "lantern:draft_length_bucket{le=\"1\"}");
+  EXPECT_LT(shorter, rows);
+  const double of_one = shorter - metric(port, "lantern:draft_length_bucket{le=\"0\"}");
+  EXPECT_EQ(metric(port, "lantern:draft_length_sum"), of_one + 2 * (rows - shorter));
+  // Every place in a draft that was checked was brought.
+  EXPECT_GE(metric(port, "lantern:draft_length_sum"), metric(port, "vllm:spec_decode_num_draft_tokens_total"));
+}
+
+TEST(MetricsTest, WhatThePrefixCacheForgetsIsTold) {
+  TinyServer server;
+  const uint16_t port = server.port();
+  const auto lost = [&](const char* reason) {
+    return metric(port, std::string("lantern:prefix_tokens_lost_total{reason=\"") + reason + "\"}");
+  };
+  EXPECT_EQ(lost("evicted"), 0);
+  EXPECT_EQ(lost("flushed"), 0);
+  const auto fill = [&](int token) {
+    json::object request{{"prompt", json::array(1800, token)}, {"max_tokens", 1}};
+    EXPECT_EQ(post(port, "/v1/completions", json::serialize(request)).status, 200);
+  };
+  fill(50);
+  ASSERT_TRUE(server.wait_until_quiet());
+  const double cached = metric(port, "lantern:kv_blocks{state=\"cached\"}");
+  EXPECT_GT(cached, 0);
+  const int32_t block_size = server.engine().settings().limits.block_size;
+  server.engine().forget_prefixes();
+  EXPECT_TRUE(eventually([&] { return metric(port, "lantern:kv_blocks{state=\"cached\"}") == 0; }));
+  EXPECT_EQ(lost("flushed"), cached * block_size);
+  EXPECT_EQ(lost("evicted"), 0);
+  // More than the cache holds: what came first gives way.
+  for (int64_t tokens = 0; tokens < int64_t{server.engine().report().num_blocks} * block_size + 1800; tokens += 1800)
+    fill(static_cast<int>(51 + tokens / 1800));
+  EXPECT_GT(lost("evicted"), 0);
+  EXPECT_EQ(lost("flushed"), cached * block_size);
+}
+
+// Of every query of the dashboard, in what the server exports.
+TEST(DashboardTest, EveryQueryNamesAnExportedMetric) {
+  TinyServerOptions options;
+  options.num_draft_tokens = 1;
+  TinyServer server(std::move(options));
+  EXPECT_EQ(post(server.port(), "/v1/completions", R"({"prompt":"Hello","max_tokens":2})").status, 200);
+  const std::string exported = get(server.port(), "/metrics").body;
+  std::set<std::string> names;
+  std::istringstream lines(exported);
+  for (std::string line; std::getline(lines, line);) {
+    if (line[0] != '#') names.insert(line.substr(0, line.find_first_of("{ ")));
+  }
+  std::ifstream file(LANTERN_SOURCE_DIR "/docs/grafana/lantern.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const json::value dashboard = json::parse(text.str());
+  const std::regex name("(vllm|lantern):[a-z0-9_]+");
+  int queries = 0;
+  for (const json::value& panel : dashboard.at("panels").get_array()) {
+    if (text_of(panel.at("type")) == "row") continue;
+    ASSERT_FALSE(panel.at("targets").get_array().empty());
+    for (const json::value& target : panel.at("targets").get_array()) {
+      const std::string query = text_of(target.at("expr"));
+      int found = 0;
+      for (std::sregex_iterator it(query.begin(), query.end(), name), end; it != end; ++it, ++found)
+        EXPECT_TRUE(names.contains(it->str())) << it->str() << " of \"" << text_of(panel.at("title")) << "\"";
+      EXPECT_GT(found, 0) << query;
+      ++queries;
+    }
+  }
+  EXPECT_GT(queries, 30);
+}
+
+}  // namespace
+}  // namespace lantern::test
