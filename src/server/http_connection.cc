@@ -1,4 +1,5 @@
-// The only file that knows Beast: it takes requests apart. What is sent is written out in http_text.cc.
+// The only file beside http_client.cc that knows Beast: it takes requests apart. What is sent is written out in
+// http_text.cc.
 #include "server/http_connection.h"
 
 #include <fmt/format.h>

@@ -42,7 +42,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"cuda_fp", {"src/device/cuda/convert.cuh"}, false},
     {"boost/json", {"src/text/", "src/model/", "src/server/", "src/cli/"}},
     {"boost/asio", {"src/server/http_"}},
-    {"boost/beast", {"src/server/http_connection.cc"}},
+    {"boost/beast", {"src/server/http_connection.cc", "src/server/http_client.cc"}},
     {"boost/system", {"src/server/http_"}},
     {"pcre2.h", {"src/text/pcre_pattern.cc", "src/cli/answer_pattern.cc"}},
     {"utf8proc.h", {}},
