@@ -7,10 +7,11 @@
 namespace lantern {
 
 // Since 1970.
-inline int64_t unix_milliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+inline int64_t unix_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
+inline int64_t unix_milliseconds() { return unix_nanoseconds() / 1'000'000; }
 inline int64_t unix_seconds() { return unix_milliseconds() / 1000; }
 
 }  // namespace lantern

@@ -197,6 +197,7 @@ const std::vector<Command>& commands() {
                                {"enable-tokenizer-info-endpoint"},
                                {"access-log"},
                                {"log-format"},
+                               {"otlp-traces-endpoint"},
                                {"http-threads"},
                                {"config"},
                                {"quiet", std::nullopt, "No statistics on stderr"}}),

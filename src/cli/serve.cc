@@ -12,6 +12,7 @@
 #include "cli/engine_access.h"
 #include "cli/serve.h"
 #include "server/api_server.h"
+#include "server/http_client.h"
 
 namespace lantern::cli {
 namespace {
@@ -20,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = std::chrono::milliseconds(100);
 constexpr auto kStatisticsInterval = std::chrono::seconds(10);
-constexpr auto kLastWords = std::chrono::seconds(2);  // for answers to leave before connections are closed
-constexpr auto kLastStep = std::chrono::seconds(10);  // for the step that runs while all requests were ended
+constexpr auto kLastWords = std::chrono::seconds(2);       // for answers to leave before connections are closed
+constexpr auto kLastStep = std::chrono::seconds(10);       // for the step that runs while all requests were ended
+constexpr std::chrono::milliseconds kTraceTimeout{5'000};  // for a collector to answer
 constexpr int32_t kMaxQueued = 1 << 17;               // sequences; how many requests may wait is the server's to say
 
 std::chrono::milliseconds milliseconds(const Values& values, std::string_view name) {
@@ -58,6 +60,33 @@ Result<ApiSettings> api_settings(const Values& values) {
   if (watchdog.count() > 0) settings.stalled_after = std::min(settings.stalled_after, watchdog / 2);
   settings.version = LANTERN_VERSION;
   return settings;
+}
+
+// Where traces go, if anywhere.
+struct Traces {
+  std::unique_ptr<HttpClient> collector;
+  std::unique_ptr<TraceExport> exporter;  // uses it
+};
+
+Result<Traces> open_traces(const Values& values) {
+  Traces traces;
+  const std::string& endpoint = values.text("otlp-traces-endpoint");
+  if (endpoint.empty()) return traces;
+  ASSIGN_OR_RETURN(const HttpUrl url, parse_http_url(endpoint));
+  ASSIGN_OR_RETURN(traces.collector, HttpClient::create(url));
+  const std::string path = url.path.empty() ? "/v1/traces" : "";
+  traces.exporter = std::make_unique<TraceExport>(
+      TraceExport::Settings{.version = LANTERN_VERSION},
+      [collector = traces.collector.get(), path, endpoint](const std::string& body) -> Status {
+        ASSIGN_OR_RETURN(const HttpAnswer answer, collector->fetch({.method = "POST",
+                                                                    .path = path,
+                                                                    .fields = {{"Content-Type", "application/json"}},
+                                                                    .body = body,
+                                                                    .timeout = kTraceTimeout}));
+        if (answer.status / 100 == 2) return {};
+        return Error(ErrorCode::kIo, fmt::format("{} answers {}", endpoint, answer.status));
+      });
+  return traces;
 }
 
 HttpLimits http_limits(const Values& values) {
@@ -236,6 +265,9 @@ Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> ho
   ASSIGN_OR_RETURN(ApiSettings settings, api_settings(values));
   const HttpLimits limits = http_limits(values);
   RETURN_IF_ERROR(reserve_descriptors(limits.max_connections));
+
+  ASSIGN_OR_RETURN(const Traces traces, open_traces(values));
+  settings.traces = traces.exporter.get();
 
   ApiServer api(std::move(settings));
   // Before the model: a port in use shows at once, and probes see a server that is loading.

@@ -490,6 +490,12 @@ constexpr Setting kSettings[] = {
      .help = "Threads that read and write sockets, and as many that read requests and tokenize",
      .limits = {.lowest = 1, .highest = 64}},
 
+    {.name = "otlp-traces-endpoint",
+     .value_name = "URL",
+     .help =
+         "Collector that gets a span for each request, as OTLP over HTTP: http://127.0.0.1:4318/v1/traces; without it "
+         "there are none",
+     .from_environment = true},
     {.name = "config",
      .type = SettingType::kPath,
      .value_name = "FILE",

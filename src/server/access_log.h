@@ -22,6 +22,7 @@ struct AccessRecord {
   bool generated = false;
   OpenAiUsage usage = {};
   double first_token_seconds = -1;
+  double queue_seconds = -1;  // told to traces alone
   std::string_view outcome = {};
 };
 

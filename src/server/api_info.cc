@@ -109,6 +109,7 @@ void ApiServer::get_metrics(const CallPtr& call) {
   ServerMetrics::Now now;
   now.version = settings_.version;
   if (const HttpServer* http = http_) now.http = http->stats();
+  if (settings_.traces != nullptr) now.traces = settings_.traces->counts();
   if (ready_) {
     const Engine& engine = *model_->loaded.engine;
     now.engine = engine.report();

@@ -363,7 +363,10 @@ ApiCall::~ApiCall() {
   server.metrics_.answered(std::string(route->path), record.status);
   // Probes and scrapes come every second; as long as all is well nobody wants to read of them.
   const bool quiet = route->auth == ApiAuth::kNone && record.status == 200;
-  if (!quiet) server.log_.write(record);
+  if (!quiet) {
+    server.log_.write(record);
+    server.trace(*this);
+  }
   if (!route->needs_model) return;
   const std::lock_guard lock(server.mutex_);
   if (--server.open_calls_ == 0) server.idle_.notify_all();

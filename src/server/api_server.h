@@ -22,6 +22,7 @@
 #include "server/origins.h"
 #include "server/served_model.h"
 #include "server/server_metrics.h"
+#include "server/trace_export.h"
 #include "server/work_queue.h"
 
 namespace lantern {
@@ -43,6 +44,7 @@ struct ApiSettings {
   int log_descriptor = 2;
   std::chrono::seconds stalled_after{60};  // /health fails when a step takes longer
   std::string version;
+  TraceExport* traces = nullptr;  // outlives the server; null: there are none
 };
 
 struct AnswerShape;
@@ -124,6 +126,8 @@ class ApiServer final : public HttpHandler {
   void get_requests(const CallPtr& call);
   void get_statistics(const CallPtr& call);
   bool has_model(const CallPtr& call);  // false: says so
+  // api_trace.cc
+  void trace(const ApiCall& call);  // once it is answered
   // generation.cc
   void post_generate(const CallPtr& call);
   void generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket);

@@ -218,6 +218,7 @@ void Generation::finish_locked(std::string_view outcome) {
   record.generated = true;
   record.usage = usage;
   record.first_token_seconds = first_token_seconds_;
+  record.queue_seconds = queue_seconds_;
   record.outcome = outcome;
   server_.metrics_.finished({.usage = usage,
                              .outcome = outcome,

@@ -183,6 +183,10 @@ void ServerMetrics::write_server(MetricsText& text, const Now& now) const {
   text.sample(of(now.http.refused));
   text.family("lantern:client_disconnects_total", "counter", "Clients that left before their answer was complete.");
   text.sample(of(now.http.gone));
+  text.family("lantern:trace_spans_total", "counter", "Spans of requests, by what became of them.");
+  text.sample(of(now.traces.exported), {{"outcome", "exported"}});
+  text.sample(of(now.traces.dropped), {{"outcome", "dropped"}});
+  text.sample(of(now.traces.failed), {{"outcome", "failed"}});
   text.family("lantern:build_info", "gauge", "Which build this is.");
   text.sample(1, {{"version", now.version}});
 }

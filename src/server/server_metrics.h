@@ -14,6 +14,7 @@
 #include "server/http.h"
 #include "server/metrics_text.h"
 #include "server/openai_response.h"
+#include "server/trace_export.h"
 
 namespace lantern {
 
@@ -48,6 +49,7 @@ class ServerMetrics {
     std::string model;
     std::string kv_cache_dtype;
     HttpStats http;
+    TraceExport::Counts traces;
     int64_t waiting_here = 0;  // admitted and not yet given to the engine
     std::string version;
   };
