@@ -15,11 +15,13 @@ namespace lantern::cli {
 // What a process ends with; 128 + n after signal n.
 enum ExitCode : int { kSuccess = 0, kFailure = 1, kBadUsage = 2, kOutOfMemoryExit = 3, kInterrupted = 130 };
 
-// A setting that a command takes, with the command's own default or help where they differ from the registry's.
+// A setting that a command takes, with what of it is the command's own where that differs from the registry's.
 struct SettingUse {
   std::string_view name;
   std::optional<std::string_view> default_value = std::nullopt;
   std::string_view help = {};
+  std::string_view value_name = {};
+  bool ignores_environment = false;  // a variable of that name means something else
 };
 
 struct Command {
@@ -75,6 +77,7 @@ Result<int> run_bench_throughput(const Values& values);
 Result<int> run_bench_latency(const Values& values);
 Result<int> run_bench_memory(const Values& values);
 Result<int> run_bench_kernels(const Values& values);
+Result<int> run_bench_serve(const Values& values);
 Result<int> run_run_batch(const Values& values);
 Result<int> run_serve(const Values& values);
 Result<int> run_eval(const Values& values);

@@ -18,9 +18,10 @@ std::string markdown_cell(std::string_view text) {
 
 }  // namespace
 
-std::string flag_column(const Setting& setting) {
+std::string flag_column(const Setting& setting, const SettingUse& use) {
+  const std::string_view value_name = use.value_name.empty() ? setting.value_name : use.value_name;
   std::string text = setting.type == SettingType::kSwitch ? fmt::format("--[no-]{}", setting.name)
-                                                          : fmt::format("--{} {}", setting.name, setting.value_name);
+                                                          : fmt::format("--{} {}", setting.name, value_name);
   for (std::string_view rest = setting.aliases; !rest.empty();) {
     const size_t space = std::min(rest.find(' '), rest.size());
     text += fmt::format(", {}", rest.substr(0, space));
@@ -37,7 +38,7 @@ std::string help_column(const Setting& setting, const SettingUse& use) {
   if (!setting.choices.empty()) note(setting.choices);
   if (!default_value.empty() && setting.type != SettingType::kSwitch) note(fmt::format("default {}", default_value));
   if (setting.type == SettingType::kSwitch && default_value == "true") note("default on");
-  if (setting.from_environment) note(environment_name(setting));
+  if (setting.from_environment && !use.ignores_environment) note(environment_name(setting));
   return notes.empty() ? text : fmt::format("{} [{}]", text, notes);
 }
 
@@ -78,7 +79,7 @@ std::string help_text(const Command& command) {
   text += "\nflags (_ and - are the same in their names; sizes take k, Ki, M, ...):\n";
   for (const SettingUse& use : settings_of(command)) {
     const Setting& setting = find_setting(use.name);
-    const std::string flag = flag_column(setting);
+    const std::string flag = flag_column(setting, use);
     const std::string_view gap = flag.size() > 28 ? "\n                               " : " ";
     text += fmt::format("  {:<28}{}{}\n", flag, gap, help_column(setting, use));
   }
@@ -104,7 +105,7 @@ std::string help_markdown() {
     text += "\n| flag | meaning |\n|---|---|\n";
     for (const SettingUse& use : settings_of(command)) {
       const Setting& setting = find_setting(use.name);
-      text += fmt::format("| `{}` | {} |\n", flag_column(setting), markdown_cell(help_column(setting, use)));
+      text += fmt::format("| `{}` | {} |\n", flag_column(setting, use), markdown_cell(help_column(setting, use)));
     }
   }
   return text;

@@ -11,7 +11,7 @@
 namespace lantern::cli {
 
 // "--max-tokens N, -n"
-std::string flag_column(const Setting& setting);
+std::string flag_column(const Setting& setting, const SettingUse& use);
 // What it does, with choices, default and environment name.
 std::string help_column(const Setting& setting, const SettingUse& use);
 // "lantern serve [MODEL] [flags]"

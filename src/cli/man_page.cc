@@ -54,7 +54,7 @@ std::string man_page() {
     text += fmt::format(".PP\nExample:\n.PP\n.RS\n.nf\n{}\n.fi\n.RE\n", roff(command.example));
     for (const SettingUse& use : settings_of(command)) {
       const Setting& setting = find_setting(use.name);
-      text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(flag_column(setting)), roff(help_column(setting, use)));
+      text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(flag_column(setting, use)), roff(help_column(setting, use)));
     }
   }
   text += ".SH ENVIRONMENT\n";

@@ -175,7 +175,7 @@ Status fill(const Command& command, CLI::App& app, std::map<std::string_view, st
         RETURN_IF_ERROR(check_value(setting, fmt::format("--{}", setting.name), value));
       }
       values.set(setting.name, std::move(given));
-    } else if (const auto from_environment = environment_value(setting)) {
+    } else if (const auto from_environment = use.ignores_environment ? std::nullopt : environment_value(setting)) {
       RETURN_IF_ERROR(check_value(setting, environment_name(setting), *from_environment));
       values.set(setting.name, {*from_environment}, Values::Origin::kEnvironment);
     }

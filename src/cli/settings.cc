@@ -303,13 +303,15 @@ constexpr Setting kSettings[] = {
      .value_name = "N",
      .default_value = "128",
      .help = "Random tokens of each prompt, where there is no file of prompts",
-     .limits = kPositive},
+     .limits = kPositive,
+     .aliases = "--random-input-len --prefix-repetition-suffix-len"},
     {.name = "output-len",
      .type = SettingType::kSize,
      .value_name = "N",
      .default_value = "64",
      .help = "Tokens that each request makes",
-     .limits = kPositive},
+     .limits = kPositive,
+     .aliases = "--random-output-len --prefix-repetition-output-len"},
     {.name = "prompts",
      .type = SettingType::kPath,
      .value_name = "FILE",
@@ -517,10 +519,17 @@ constexpr Setting kSettings[] = {
 
 }  // namespace
 
-std::span<const Setting> all_settings() { return kSettings; }
+std::span<const Setting> all_settings() {
+  static const std::vector<Setting> kAll = [] {
+    std::vector<Setting> all(std::begin(kSettings), std::end(kSettings));
+    all.insert(all.end(), client_settings().begin(), client_settings().end());
+    return all;
+  }();
+  return kAll;
+}
 
 const Setting& find_setting(std::string_view name) {
-  for (const Setting& setting : kSettings) {
+  for (const Setting& setting : all_settings()) {
     if (setting.name == name) return setting;
   }
   CHECK(false, "no setting is named {}", name);

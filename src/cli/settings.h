@@ -44,6 +44,8 @@ struct Setting {
 };
 
 std::span<const Setting> all_settings();
+// Those of them that are for commands which talk to a server.
+std::span<const Setting> client_settings();
 // CHECKs that the registry has it.
 const Setting& find_setting(std::string_view name);
 // "LANTERN_MAX_TOKENS".
