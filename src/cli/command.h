@@ -80,6 +80,7 @@ Result<int> run_bench_kernels(const Values& values);
 Result<int> run_bench_serve(const Values& values);
 Result<int> run_run_batch(const Values& values);
 Result<int> run_serve(const Values& values);
+Result<int> run_top(const Values& values);
 Result<int> run_eval(const Values& values);
 Result<int> run_plan(const Values& values);
 Result<int> run_doctor(const Values& values);

@@ -74,6 +74,17 @@ constexpr Setting kClientSettings[] = {
      .type = SettingType::kPath,
      .value_name = "FILE",
      .help = "Also write one page with the results and plots"},
+
+    // top
+    {.name = "interval",
+     .type = SettingType::kReal,
+     .value_name = "SECONDS",
+     .default_value = "1",
+     .help = "Between two looks",
+     .limits = {.lowest = 0.05, .highest = 3600}},
+    {.name = "once",
+     .type = SettingType::kSwitch,
+     .help = "Look twice, print one view and end; shares and percentiles are of all that the server counted"},
 };
 
 }  // namespace
