@@ -1,5 +1,3 @@
-#include "text/chat.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +6,11 @@
 #include <fstream>
 #include <optional>
 
+#include "cli/chat_partner.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
-#include "cli/model_access.h"
-#include "text/detokenizer.h"
-#include "text/output_parser.h"
 
 namespace lantern::cli {
 namespace {
@@ -45,11 +41,10 @@ class AnswerPrinter {
 
 class Chat {
  public:
-  // Model and encoder must outlive this.
-  Chat(LoadedModel& model, const ChatEncoder& encoder, SamplingSettings sampling, int64_t max_tokens, bool quiet)
-      : model_(model), encoder_(encoder), sampling_(sampling), max_tokens_(max_tokens), quiet_(quiet) {}
+  explicit Chat(std::unique_ptr<ChatPartner> partner) : partner_(std::move(partner)) {}
 
   Conversation& conversation() { return conversation_; }
+  std::string partner_name() const { return partner_->name(); }
 
   // One answer to everything said so far; an interrupt ends it, and what was said of it stays. On an error, or when not
   // a token of an answer was made, the last message is taken back.
@@ -57,78 +52,40 @@ class Chat {
     ChatMessage message;
     message.content = said;
     conversation_.messages.push_back(std::move(message));
-    Result<bool> answered = generate();
-    if (!answered.ok() || !*answered) conversation_.messages.pop_back();
-    return answered.ok() ? Status() : Status(std::move(answered).error());
+    AnswerPrinter printer;
+    Result<ChatReply> reply = partner_->answer(conversation_, [&](const OutputDelta& delta) { printer.show(delta); });
+    if (!reply.ok() || reply->end == ChatReply::End::kNeverBegan) conversation_.messages.pop_back();
+    if (!reply.ok()) return std::move(reply).error();
+    if (reply->end == ChatReply::End::kNeverBegan) {
+      print_notice("(stopped before the answer began; the message is taken back)");
+      return {};
+    }
+    write_text("\n");
+    if (reply->end == ChatReply::End::kLength) {
+      print_notice(fmt::format("(cut off after {} tokens)", reply->output_tokens));
+    } else if (reply->end == ChatReply::End::kStopped) {
+      print_notice("(stopped)");
+    }
+    take(std::move(*reply));
+    return {};
   }
 
  private:
-  // False: interrupted before the answer began.
-  Result<bool> generate() {
-    const ChatOptions options{.thinking = conversation_.thinking, .add_generation_prompt = true, .tools = {}};
-    ASSIGN_OR_RETURN(const std::vector<ChatPiece> pieces,
-                     render_chat(encoder_.format(), conversation_.messages, options));
-    GenerateRequest request;
-    ASSIGN_OR_RETURN(request.prompt, encoder_.encode(conversation_.messages, options));
-    request.sampling = sampling_;
-    const int64_t room = model_.session->max_model_len() - static_cast<int64_t>(request.prompt.size());
-    request.max_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, max_tokens_));
-
-    Detokenizer detokenizer(model_.tokenizer, /*skip_special=*/false);
-    OutputParser parser(encoder_.format(), {.starts_thinking = encoder_.starts_thinking(pieces)});
-    AnswerPrinter printer;
-    ParsedOutput whole;
-    const auto take = [&](const OutputDelta& delta) {
-      whole.add(delta);
-      printer.show(delta);
-    };
-    const std::vector<TokenId>& stops = encoder_.stop_ids();
-    std::optional<Progress> progress;
-    progress.emplace("prompt", static_cast<int64_t>(request.prompt.size()), quiet_);
-    const auto on_token = [&](int32_t token) {
-      progress.reset();
-      if (std::find(stops.begin(), stops.end(), token) != stops.end()) return Session::Continue::kStop;
-      take(parser.push(detokenizer.add(token)));
-      return interrupted() || output_lost() ? Session::Continue::kCancel : Session::Continue::kYes;
-    };
-    const auto on_prefill = [&](int64_t done) {
-      progress->update(done);
-      return !interrupted();
-    };
-    ASSIGN_OR_RETURN(const GenerateResult result, model_.session->generate(request, on_token, on_prefill));
-    progress.reset();
-    if (result.finish_reason == FinishReason::kCancelled && result.tokens.empty()) {
-      print_notice("(stopped before the answer began; the message is taken back)");
-      return false;
-    }
-    take(parser.push(detokenizer.flush()));
-    take(parser.finish());
-    write_text("\n");
-    if (result.finish_reason == FinishReason::kLength) {
-      print_notice(fmt::format("(cut off after {} tokens)", result.tokens.size()));
-    } else if (result.finish_reason == FinishReason::kCancelled) {
-      print_notice("(stopped)");
-    }
-
-    ChatMessage reply;
-    reply.role = ChatRole::kAssistant;
-    reply.content = whole.content;
-    if (!whole.reasoning.empty()) reply.reasoning_content = whole.reasoning;
-    conversation_.messages.push_back(std::move(reply));
+  void take(ChatReply&& reply) {
+    ChatMessage message;
+    message.role = ChatRole::kAssistant;
+    message.content = std::move(reply.said.content);
+    if (!reply.said.reasoning.empty()) message.reasoning_content = std::move(reply.said.reasoning);
+    conversation_.messages.push_back(std::move(message));
     ConversationStats& stats = conversation_.stats;
     ++stats.turns;
-    stats.prompt_tokens += static_cast<int64_t>(request.prompt.size());
-    stats.output_tokens += static_cast<int64_t>(result.tokens.size());
-    stats.prefill_seconds += result.prefill_seconds;
-    stats.decode_seconds += result.decode_seconds;
-    return true;
+    stats.prompt_tokens += reply.prompt_tokens;
+    stats.output_tokens += reply.output_tokens;
+    stats.prefill_seconds += reply.prefill_seconds;
+    stats.decode_seconds += reply.decode_seconds;
   }
 
-  LoadedModel& model_;
-  const ChatEncoder& encoder_;
-  SamplingSettings sampling_;
-  int64_t max_tokens_;
-  bool quiet_;
+  std::unique_ptr<ChatPartner> partner_;
   Conversation conversation_;
 };
 
@@ -164,20 +121,14 @@ Result<bool> obey(const ChatCommand& command, Chat& chat) {
 }  // namespace
 
 Result<int> run_chat(const Values& values) {
-  ASSIGN_OR_RETURN(LoadedModel model, load_model(values, false, true));
-  const std::string& name = values.text("chat-format");
-  ASSIGN_OR_RETURN(const ChatFormat format,
-                   name == "auto" ? detect_chat_format(model.session->config().model_type, model.tokenizer)
-                                  : parse_chat_format(name));
-  ASSIGN_OR_RETURN(const ChatEncoder encoder, ChatEncoder::create(format, model.tokenizer));
-  ASSIGN_OR_RETURN(const SamplingSettings sampling, sampling_settings(values, model.name));
-  const int64_t max_tokens = values.given("max-tokens") ? values.integer("max-tokens") : model.session->max_model_len();
   const bool quiet = values.is_on("quiet");
-  Chat chat(model, encoder, sampling, max_tokens, quiet);
+  ASSIGN_OR_RETURN(std::unique_ptr<ChatPartner> partner,
+                   values.given("url") ? remote_partner(values) : local_partner(values));
+  Chat chat(std::move(partner));
   chat.conversation().set_system(values.text("system"));
   if (values.given("think")) chat.conversation().thinking = values.is_on("think");
 
-  if (!quiet) print_notice(fmt::format("{} ({} format); /help lists the commands", model.name, to_string(format)));
+  if (!quiet) print_notice(fmt::format("{}; /help lists the commands", chat.partner_name()));
   LineEditor editor;
   // Ctrl-C ends an answer or throws a line away; at an empty line it leaves, as any other signal does anywhere.
   const auto must_leave = [&] { return !editor.interactive() || interrupt_exit_code() != kInterrupted; };

@@ -143,6 +143,9 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   ASSERT_EQ(setenv("LANTERN_PROMPT", "not a setting of the environment", 1), 0);
   EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.integer("max-model-len"), 3000);
   EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.integer("max-model-len"), 5);
+  EXPECT_TRUE(parse({"generate", "--prompt", "x"}).values.given("max-model-len"));
+  EXPECT_FALSE(parse({"generate", "--prompt", "x"}).values.origin("max-model-len") == Values::Origin::kCommandLine);
+  EXPECT_TRUE(parse({"generate", "--prompt", "x", "-c", "5"}).values.origin("max-model-len") == Values::Origin::kCommandLine);
   EXPECT_EQ(parse({"generate"}).exit_code, kBadUsage);
   ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "", 1), 0);
   EXPECT_FALSE(parse({"generate", "--prompt", "x"}).values.given("max-model-len"));
@@ -150,6 +153,12 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   EXPECT_NE(parse({"generate", "--prompt", "x"}).text.find("LANTERN_MAX_MODEL_LEN"), std::string::npos);
   unsetenv("LANTERN_MAX_MODEL_LEN");
   unsetenv("LANTERN_PROMPT");
+  // A name of a model at a server is no folder.
+  ASSERT_EQ(setenv("LANTERN_MODEL", "/models/x", 1), 0);
+  EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.text("model"), "/models/x");
+  EXPECT_EQ(parse({"bench", "serve"}).values.text("model"), "");
+  EXPECT_EQ(parse({"bench", "serve", "--help"}).text.find("LANTERN_MODEL"), std::string::npos);
+  unsetenv("LANTERN_MODEL");
 }
 
 class ConfigTest : public ::testing::Test {

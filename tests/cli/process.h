@@ -15,12 +15,12 @@ struct Outcome {
 };
 
 struct RunOptions {
-  std::string input;                      // standard input
+  std::string input = {};                 // standard input
   int interrupt_after_output_bytes = -1;  // send SIGINT once that much text was written
   bool close_output_after_first_byte = false;
-  std::vector<std::string> environment;  // NAME=value, beside the caller's
-  std::string output_path;               // where standard output goes, instead of into the outcome
-  size_t most_memory_bytes = 0;          // of address space; 0: as much as there is
+  std::vector<std::string> environment = {};  // NAME=value, beside the caller's
+  std::string output_path = {};               // where standard output goes, instead of into the outcome
+  size_t most_memory_bytes = 0;               // of address space; 0: as much as there is
 };
 Outcome run_lantern(const std::vector<std::string>& arguments, const RunOptions& options = {});
 // Replaces the calling process by `lantern`; environment: NAME=value, beside the process's own.
