@@ -146,7 +146,7 @@ class RemotePartner final : public ChatPartner {
 
 Result<std::unique_ptr<ChatPartner>> remote_partner(const Values& values) {
   for (const std::string_view name : kOfAModelHere) {
-    if (!values.origin(name) == Values::Origin::kCommandLine) continue;
+    if (values.origin(name) != Values::Origin::kCommandLine) continue;
     return Error(
         ErrorCode::kInvalidArgument,
         fmt::format("--{} is for a model in this process, and with --url a server has it; leave one of them out{}",
