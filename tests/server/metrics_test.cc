@@ -109,6 +109,8 @@ TEST(DashboardTest, EveryQueryNamesAnExportedMetric) {
   options.num_draft_tokens = 1;
   TinyServer server(std::move(options));
   EXPECT_EQ(post(server.port(), "/v1/completions", R"({"prompt":"Hello","max_tokens":2})").status, 200);
+  // A request is counted when its answer has left.
+  ASSERT_TRUE(eventually([&] { return metric(server.port(), "lantern:http_requests_total") == 1; }));
   const std::string exported = get(server.port(), "/metrics").body;
   std::set<std::string> names;
   std::istringstream lines(exported);
