@@ -58,6 +58,7 @@ void soak(seconds time) {
       }
     };
     std::vector<std::thread> clients;
+    clients.reserve(4);
     for (uint32_t seed = 0; seed < 4; ++seed) clients.emplace_back(client, seed);
     for (std::thread& thread : clients) thread.join();
     ASSERT_TRUE(server.wait_until_quiet(seconds(60)));
