@@ -67,6 +67,12 @@ void RequestHandle::cancel() const {
 }
 
 // What came and was not read: at most one output for each choice, in the order in which they began.
+void Output::add_tokens(const std::vector<int32_t>& more, const std::vector<int32_t>& more_drafted) {
+  const auto before = static_cast<int32_t>(tokens.size());
+  for (const int32_t place : more_drafted) drafted.push_back(before + place);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+}
+
 struct TokenStream::Queue {
   std::mutex mutex;
   std::condition_variable something_came;
@@ -85,8 +91,9 @@ struct TokenStream::Queue {
       Output& to = unread[static_cast<size_t>(output.choice)];
       const bool waits = std::ranges::find(choices, output.choice) != choices.end();
       if (waits) {
-        to.tokens.insert(to.tokens.end(), output.tokens.begin(), output.tokens.end());
+        to.add_tokens(output.tokens, output.drafted);
         output.tokens = std::move(to.tokens);
+        output.drafted = std::move(to.drafted);
         output.text = std::move(to.text) + output.text;
         join(to.logprobs, output.logprobs);
         join(to.prompt_logprobs, output.prompt_logprobs);

@@ -38,6 +38,7 @@ struct EngineRequest {
 struct Output {
   int32_t choice = 0;
   std::vector<int32_t> tokens;              // a stop token among them
+  std::vector<int32_t> drafted;             // places in `tokens`, ascending, of those that drafts had foretold
   std::string text;                         // empty without a tokenizer
   EndReason end_reason = EndReason::kNone;  // the choice's last output has another
   std::string stop_string;                  // that ended it
@@ -52,6 +53,8 @@ struct Output {
   Logprobs prompt_logprobs;
 
   bool ended() const { return end_reason != EndReason::kNone; }
+  // Adds tokens that came later, and which of them drafts had foretold.
+  void add_tokens(const std::vector<int32_t>& more, const std::vector<int32_t>& more_drafted);
 };
 
 // Called on the delivery thread of the request's rank, for one request never twice at a time. Quick about it: all

@@ -343,6 +343,10 @@ OutputSink::Verdict EngineLoop::on_tokens(const Sequence& sequence, int32_t coun
   return verdict;
 }
 
+void EngineLoop::on_drafted(const Sequence& /*sequence*/, int32_t count) {
+  batch_.items.back().num_drafted = static_cast<size_t>(count);  // the item that on_tokens() made
+}
+
 void EngineLoop::on_logprobs(const Sequence& /*sequence*/, const LogprobRows& rows) {
   OutputBatch::Item& item = batch_.items.back();  // that on_tokens() made
   item.first_logprob = batch_.logprobs.size();

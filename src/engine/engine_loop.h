@@ -100,6 +100,7 @@ class EngineLoop final : private OutputSink {
 
   // OutputSink, on the engine thread.
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
+  void on_drafted(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_admission(const Sequence& sequence) override;

@@ -52,6 +52,8 @@ class OutputSink {
   virtual Verdict on_tokens(const Sequence& sequence, int32_t count) = 0;
   // After on_tokens(), where the request wants logprobs: those of the tokens that were kept.
   virtual void on_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}
+  // After on_tokens(): drafts had foretold the first `count` of the tokens that were kept; not called for none.
+  virtual void on_drafted(const Sequence& /*sequence*/, int32_t /*count*/) {}
   // Where the request wants prompt_logprobs: those of the prompt's tokens up to `sequence.num_scored`, the last of
   // `rows`. In order from token 1 on, each once, before the first token of the output.
   virtual void on_prompt_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}

@@ -1,5 +1,6 @@
 #include "engine/output_delivery.h"
 
+#include <numeric>
 #include <utility>
 
 namespace lantern {
@@ -91,6 +92,8 @@ void OutputDelivery::hand_out(const OutputBatch& batch, const OutputBatch::Item&
   Output output;
   output.choice = item.choice;
   output.tokens.assign(tokens.begin(), tokens.end());
+  output.drafted.resize(item.num_drafted);
+  std::iota(output.drafted.begin(), output.drafted.end(), 0);
   output.end_reason = item.end_reason;
   output.cached_tokens = item.cached_tokens;
   output.queue_seconds = item.queue_seconds;

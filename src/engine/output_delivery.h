@@ -52,6 +52,7 @@ struct OutputBatch {
     int32_t choice = 0;
     size_t first_token = 0;
     size_t num_tokens = 0;
+    size_t num_drafted = 0;  // of them, at the front: those that drafts had foretold
     EndReason end_reason = EndReason::kNone;
     int32_t cached_tokens = 0;
     double queue_seconds = -1;

@@ -300,6 +300,7 @@ void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(added - verdict.kept));
     if (verdict.stop || verdict.kept < added) reason = EndReason::kStop;
     added = verdict.kept;
+    if (const int32_t drafted = std::min(added, count - 1); drafted > 0) state.sink->on_drafted(sequence, drafted);
     if (sequence.rules.logprobs) state.sink->on_logprobs(sequence, results_.row_logprobs(r, added));
   }
   state.stats.tokens_out += added;

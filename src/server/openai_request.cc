@@ -113,6 +113,7 @@ class Reader {
   void read_how_to_answer() {
     fields_.boolean("include_reasoning", request_.include_reasoning);
     fields_.boolean("return_token_ids", request_.return_token_ids);
+    fields_.boolean("return_drafted", request_.return_drafted);
     fields_.boolean("return_tokens_as_token_ids", request_.tokens_as_ids);
     fields_.text("request_id", request_.request_id);
     if (request_.request_id.size() > kMostRequestIdBytes) {

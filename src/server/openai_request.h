@@ -57,8 +57,9 @@ struct OpenAiRequest {
   int32_t stream_interval = 0;    // of a stream: tokens of a choice in one chunk; 0: as the server has it
   bool include_reasoning = true;  // of a chat
   bool return_token_ids = false;
-  bool tokens_as_ids = false;  // tokens of log-probabilities are written "token_id:N"
-  std::string request_id;      // that the client chose; empty: none
+  bool return_drafted = false;  // which tokens drafts had foretold
+  bool tokens_as_ids = false;   // tokens of log-probabilities are written "token_id:N"
+  std::string request_id;       // that the client chose; empty: none
 };
 
 // What a model brings with it.

@@ -31,6 +31,8 @@ json::object chat_message(const ParsedOutput& answer, bool with_reasoning, const
 }  // namespace
 
 void OpenAiChoice::add(const Output& output, bool keep_tokens) {
+  const auto before = static_cast<int32_t>(reader.tokens());
+  for (const int32_t place : output.drafted) drafted.push_back(before + place);
   answer.add(reader.push(output));
   if (keep_tokens) tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
   if (!output.logprobs.empty()) {
@@ -49,6 +51,7 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& 
       tokenizer_(tokenizer),
       include_reasoning_(request.include_reasoning),
       return_token_ids_(request.return_token_ids),
+      return_drafted_(request.return_drafted),
       tokens_as_ids_(request.tokens_as_ids),
       hides_output_(request.hides_output),
       logprobs_(request.logprobs),
@@ -121,6 +124,7 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
         made["token_ids"] = json::value_from(choice.tokens);
         if (!chat) made["prompt_token_ids"] = json::value_from(prompt.tokens);
       }
+      if (return_drafted_) made["drafted"] = json::value_from(choice.drafted);
       made["finish_reason"] = finish_reason(choice.end_reason, !choice.answer.tool_calls.empty());
       made["stop_reason"] = stop_reason(choice.stop_string, choice.stop_token, stop_token_ids_);
       choices.push_back(std::move(made));

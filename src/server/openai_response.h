@@ -21,7 +21,8 @@ struct OpenAiUsage {
 struct OpenAiChoice {
   AnswerReader reader;
   ParsedOutput answer = {};
-  std::vector<int32_t> tokens = {};  // where they are told: with logprobs, or asked for
+  std::vector<int32_t> tokens = {};   // where they are told: with logprobs, or asked for
+  std::vector<int32_t> drafted = {};  // places of tokens that drafts had foretold
   Logprobs logprobs = {};
   EndReason end_reason = EndReason::kNone;
   std::string stop_string = {};
@@ -64,6 +65,7 @@ class OpenAiCollector {
   const Tokenizer& tokenizer_;
   bool include_reasoning_;
   bool return_token_ids_;
+  bool return_drafted_;
   bool tokens_as_ids_;
   bool hides_output_;
   int32_t logprobs_;

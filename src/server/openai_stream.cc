@@ -69,6 +69,7 @@ OpenAiStreamer::OpenAiStreamer(const OpenAiRequest& request, const Tokenizer& to
       continuous_usage_(request.continuous_usage),
       include_reasoning_(request.include_reasoning),
       return_token_ids_(request.return_token_ids),
+      return_drafted_(request.return_drafted),
       tokens_as_ids_(request.tokens_as_ids),
       echoes_(request.echoes),
       hides_output_(request.hides_output),
@@ -118,7 +119,7 @@ void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::
   if (!include_reasoning_) delta.reasoning.clear();
   choice.delta.add(std::move(delta));
   Output& waiting = choice.waiting;
-  waiting.tokens.insert(waiting.tokens.end(), output.tokens.begin(), output.tokens.end());
+  waiting.add_tokens(output.tokens, output.drafted);
   waiting.logprobs.width = output.logprobs.width;
   if (!output.logprobs.empty()) waiting.logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
   waiting.end_reason = output.end_reason;
@@ -158,12 +159,14 @@ std::string OpenAiStreamer::chunk(const Choice& choice, std::string_view body, s
     text += ",\"stop_reason\":";
     text += json::serialize(stop_reason(last->stop_string, last->stop_token, stop_token_ids_));
   }
-  if (return_token_ids_) {
-    // With a chat's last, empty delta there are none.
-    const bool empty = last != nullptr && endpoint_ == OpenAiEndpoint::kChatCompletions;
-    text += ",\"token_ids\":";
-    text += empty ? "[]" : json::serialize(json::value_from(choice.waiting.tokens));
-  }
+  // With a chat's last, empty delta there are none.
+  const bool empty = last != nullptr && endpoint_ == OpenAiEndpoint::kChatCompletions;
+  const auto add_list = [&](std::string_view name, const std::vector<int32_t>& list) {
+    fmt::format_to(std::back_inserter(text), ",\"{}\":{}", name,
+                   empty ? "[]" : json::serialize(json::value_from(list)));
+  };
+  if (return_token_ids_) add_list("token_ids", choice.waiting.tokens);
+  if (return_drafted_) add_list("drafted", choice.waiting.drafted);
   text += '}';
   text += tail(true);
   return text;
@@ -174,7 +177,8 @@ void OpenAiStreamer::add_chunks(Prompt& prompt, Choice& choice, std::vector<std:
   const Output* last = waiting.ended() ? &waiting : nullptr;
   const std::string finish =
       last != nullptr ? fmt::format("\"{}\"", finish_reason(waiting.end_reason, choice.reader.has_calls())) : "null";
-  const bool says_something = !choice.delta.empty() || logprobs_ >= 0 || return_token_ids_ || continuous_usage_;
+  const bool says_something =
+      !choice.delta.empty() || logprobs_ >= 0 || return_token_ids_ || return_drafted_ || continuous_usage_;
   if (endpoint_ == OpenAiEndpoint::kChatCompletions) {
     const bool has_tokens = !waiting.tokens.empty() || !choice.delta.empty();
     if (!choice.began || (says_something && has_tokens)) {

@@ -71,6 +71,7 @@ class OpenAiStreamer final : public AnswerStream {
   bool continuous_usage_;
   bool include_reasoning_;
   bool return_token_ids_;
+  bool return_drafted_;
   bool tokens_as_ids_;
   bool echoes_;
   bool hides_output_;

@@ -131,6 +131,10 @@ void ServerMetrics::write_drafts(MetricsText& text, const Now& now) const {
               "Draft tokens that were right, by place.");
   for (int32_t i = 0; i < now.settings.max_drafts() && i < static_cast<int32_t>(EngineReport::kMaxDrafts); ++i)
     text.sample(of(engine.drafts_accepted[static_cast<size_t>(i)]), {{"position", fmt::format("{}", i)}});
+  text.family("lantern:spec_decode_num_draft_tokens_per_pos_total", "counter",
+              "Draft tokens that were checked, by place: all before them were right.");
+  for (int32_t i = 0; i < now.settings.max_drafts() && i < static_cast<int32_t>(EngineReport::kMaxDrafts); ++i)
+    text.sample(of(engine.drafts_checked[static_cast<size_t>(i)]), {{"position", fmt::format("{}", i)}});
   text.family("lantern:draft_length", "histogram", "Draft tokens that a decoding row brought into its step.");
   int64_t rows = 0;
   int64_t sum = 0;
