@@ -52,6 +52,7 @@ Result<ApiSettings> api_settings(const Values& values) {
   settings.stream_interval = static_cast<int32_t>(values.integer("stream-interval"));
   settings.force_include_usage = values.is_on("enable-force-include-usage");
   settings.reasoning_field = values.text("reasoning-field");
+  settings.page = values.is_on("ui");
   settings.tokenizer_info = values.is_on("enable-tokenizer-info-endpoint");
   settings.access_log = !values.is_on("access-log")           ? AccessLog::Format::kNone
                         : values.text("log-format") == "json" ? AccessLog::Format::kJson
@@ -154,6 +155,7 @@ std::string start_up_text(const Values& values, const ServedModel& model, uint16
   row("memory", memory);
   row("listens on",
       url + (values.list("api-key").empty() && values.text("api-key-file").empty() ? "" : ", with API keys"));
+  if (values.is_on("ui")) row("page", url + "/");
   const std::string body =
       model.chat ? boost::json::serialize(boost::json::object{
                        {"model", model.api.names.front()},
@@ -261,6 +263,7 @@ Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> ho
   ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(with_model));
   options.engine.max_queued = kMaxQueued;
   options.engine.hooks = std::move(hooks);
+  options.engine.adaptive_drafts = values.is_on("adaptive-drafts");
   options.streams = true;
   ASSIGN_OR_RETURN(ApiSettings settings, api_settings(values));
   const HttpLimits limits = http_limits(values);

@@ -46,6 +46,7 @@ struct ApiCall {
   // The fields of every answer: the request's id, and what browsers want.
   HttpFields fields(std::string_view content_type) const;
   void reply(int32_t status, std::string body, std::string_view content_type = "application/json");
+  void reply(HttpResponse response);
   // False: a stream's head was sent already.
   bool reply_error(const OpenAiError& error);
 };

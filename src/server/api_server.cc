@@ -82,6 +82,8 @@ std::span<const ApiRoute> ApiServer::routes() {
       ApiRoute{"GET", "/version", &ApiServer::get_version, false, false, kNone},
       ApiRoute{"GET", "/v1/version", &ApiServer::get_version, false, false, kNone},
       ApiRoute{"GET", "/metrics", &ApiServer::get_metrics, false, false, kNone},
+      ApiRoute{"GET", "/", &ApiServer::get_page, false, false, kNone},
+      ApiRoute{"GET", "/web/", &ApiServer::get_page, false, false, kNone},
   };
   return kRoutes;
 }
@@ -362,7 +364,7 @@ ApiCall::~ApiCall() {
   if (record.status == 0) record.status = 499;  // the client left
   server.metrics_.answered(std::string(route->path), record.status);
   // Probes and scrapes come every second; as long as all is well nobody wants to read of them.
-  const bool quiet = route->auth == ApiAuth::kNone && record.status == 200;
+  const bool quiet = route->auth == ApiAuth::kNone && (record.status == 200 || record.status == 304);
   if (!quiet) {
     server.log_.write(record);
     server.trace(*this);
@@ -380,8 +382,12 @@ HttpFields ApiCall::fields(std::string_view content_type) const {
 }
 
 void ApiCall::reply(int32_t status, std::string body, std::string_view content_type) {
-  if (exchange->reply({.status = status, .fields = fields(content_type), .body = std::move(body)}))
-    record.status = status;
+  reply({.status = status, .fields = fields(content_type), .body = std::move(body)});
+}
+
+void ApiCall::reply(HttpResponse response) {
+  const int32_t status = response.status;
+  if (exchange->reply(std::move(response))) record.status = status;
 }
 
 bool ApiCall::reply_error(const OpenAiError& error) {

@@ -39,6 +39,7 @@ struct ApiSettings {
   int32_t stream_interval = 1;
   bool force_include_usage = false;
   std::string reasoning_field = "reasoning_content";
+  bool page = true;             // GET / is the web page
   bool tokenizer_info = false;  // GET /tokenizer_info answers: a chat template may be private
   AccessLog::Format access_log = AccessLog::Format::kText;
   int log_descriptor = 2;
@@ -128,6 +129,8 @@ class ApiServer final : public HttpHandler {
   bool has_model(const CallPtr& call);  // false: says so
   // api_trace.cc
   void trace(const ApiCall& call);  // once it is answered
+  // api_page.cc
+  void get_page(const CallPtr& call);
   // generation.cc
   void post_generate(const CallPtr& call);
   void generate(const CallPtr& call, std::unique_ptr<AdmissionControl::Ticket> ticket);

@@ -45,6 +45,7 @@ std::string_view http_reason(int32_t status) {
     case 100: return "Continue";
     case 200: return "OK";
     case 204: return "No Content";
+    case 304: return "Not Modified";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 403: return "Forbidden";
@@ -126,7 +127,8 @@ std::string head_text(const HttpResponse& response, int32_t version, HttpFraming
     text += "\r\n";
   }
   if (framing == HttpFraming::kChunked) text += "Transfer-Encoding: chunked\r\n";
-  if (framing == HttpFraming::kLength && response.status != 204) text += fmt::format("Content-Length: {}\r\n", length);
+  const bool has_length = response.status != 204 && response.status != 304;
+  if (framing == HttpFraming::kLength && has_length) text += fmt::format("Content-Length: {}\r\n", length);
   if (close || framing == HttpFraming::kUntilClose) {
     text += "Connection: close\r\n";
   } else if (version == 10) {
