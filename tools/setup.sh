@@ -10,6 +10,9 @@ test_packages=(git clang-format-19 clang-tidy-19 libdnnl-dev ocl-icd-opencl-dev 
 # For ./test --full: libFuzzer is clang's.
 fuzz_packages=(clang-19 libclang-rt-19-dev)
 
+# Large, and only the page's test is skipped without it.
+browser_packages=(chromium chromium-driver)
+
 say() { printf 'lantern: %s\n' "$*" >&2; }
 die() {
   say "error: $*"
@@ -40,6 +43,10 @@ install_missing() {
   packages_changed=1
 }
 packages_changed=
+
+install_browser() {
+  (install_missing "${browser_packages[@]}") || say "without a browser the page's test is skipped"
+}
 
 # The source package of xgrammar, for structured output (docs/dependencies.md). Its C++ core alone is unpacked; cmake
 # finds it there. Where it cannot be fetched the build goes on, and such requests are refused.

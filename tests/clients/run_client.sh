@@ -6,23 +6,11 @@ here=$(dirname "$(readlink -f "$0")")
 script=$1 venv=$2 lantern=$3 model=$4
 shift 4
 
-skip() {
-  printf 'skipped: %s\n' "$1" >&2
-  exit 77
-}
+source "$here/python_packages.sh"
 python=python3
 if [[ $venv != none ]]; then
   python=$venv/env/bin/python
-  mkdir -p "$venv"
-  exec {lock}>"$venv/.lock"
-  flock "$lock"
-  if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
-    python3 -m venv "$venv/env" || skip "python3 cannot make a virtual environment (apt-get install python3-venv)"
-    "$venv/env/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt" ||
-      skip "pip cannot install what tests/clients/requirements.txt names"
-    cp "$here/requirements.txt" "$venv/installed.txt"
-  fi
-  exec {lock}>&-
+  install_python_packages "$here/requirements.txt" "$venv"
 fi
 
 output=$(mktemp)
