@@ -24,7 +24,7 @@ constexpr auto kStatisticsInterval = std::chrono::seconds(10);
 constexpr auto kLastWords = std::chrono::seconds(2);       // for answers to leave before connections are closed
 constexpr auto kLastStep = std::chrono::seconds(10);       // for the step that runs while all requests were ended
 constexpr std::chrono::milliseconds kTraceTimeout{5'000};  // for a collector to answer
-constexpr int32_t kMaxQueued = 1 << 17;               // sequences; how many requests may wait is the server's to say
+constexpr int32_t kMaxQueued = 1 << 17;  // sequences; how many requests may wait is the server's to say
 
 std::chrono::milliseconds milliseconds(const Values& values, std::string_view name) {
   return std::chrono::milliseconds(std::llround(1000 * values.real(name)));

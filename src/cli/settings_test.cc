@@ -145,7 +145,8 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.integer("max-model-len"), 5);
   EXPECT_TRUE(parse({"generate", "--prompt", "x"}).values.given("max-model-len"));
   EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.origin("max-model-len"), Values::Origin::kEnvironment);
-  EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.origin("max-model-len"), Values::Origin::kCommandLine);
+  EXPECT_EQ(parse({"generate", "--prompt", "x", "-c", "5"}).values.origin("max-model-len"),
+            Values::Origin::kCommandLine);
   EXPECT_EQ(parse({"generate"}).exit_code, kBadUsage);
   ASSERT_EQ(setenv("LANTERN_MAX_MODEL_LEN", "", 1), 0);
   EXPECT_FALSE(parse({"generate", "--prompt", "x"}).values.given("max-model-len"));

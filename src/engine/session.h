@@ -151,8 +151,8 @@ class Session {
   int32_t max_model_len_ = 0;
 };
 
-// The device of that name; auto is cuda where this build and machine have it, else cpu. Errors: an unknown name; cuda in a
-// build or on a machine without it.
+// The device of that name; auto is cuda where this build and machine have it, else cpu. Errors: an unknown name; cuda
+// in a build or on a machine without it.
 Result<std::unique_ptr<Device>> make_device(const std::string& name, int32_t threads);
 
 }  // namespace lantern

@@ -1,5 +1,5 @@
-// The ops' launches on CUDA: kernels on tensor cores for common formats and widths, plain ones in float for the rest, all
-// with one fixed order of every sum, so that a row's result depends neither on the batch nor on timing.
+// The ops' launches on CUDA: kernels on tensor cores for common formats and widths, plain ones in float for the rest,
+// all with one fixed order of every sum, so that a row's result depends neither on the batch nor on timing.
 #pragma once
 
 #include "device/device_launch.h"

@@ -14,8 +14,8 @@ namespace {
 // Sums of up to 512 products, in another order, through a softmax.
 constexpr double kAttention = 5e-6;
 
-// Queries and softmax weights rounded to bf16, as the tensor cores' kernels take them: 2^-9 of each, on average less. The
-// largest of a million differences was 2.7e-3; one key of 64 left out is 1e-2 and more.
+// Queries and softmax weights rounded to bf16, as the tensor cores' kernels take them: 2^-9 of each, on average less.
+// The largest of a million differences was 2.7e-3; one key of 64 left out is 1e-2 and more.
 constexpr double kRoundedAttention = 4e-3;
 
 // Requests with these context lengths, the last `query_len` tokens of each in the step, then padding. Blocks are handed

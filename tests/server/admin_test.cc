@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "http_client.h"
 #include "process.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "terminal.h"
 #include "tiny_server.h"
 

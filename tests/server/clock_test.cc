@@ -9,7 +9,7 @@
 #include <ctime>
 #include <thread>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // Completions and chats: what comes over the socket is what the engine says, streamed or not.
 #include <gtest/gtest.h>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

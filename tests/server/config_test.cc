@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "http_client.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -10,9 +10,9 @@
 
 #include <set>
 
-#include "http_client.h"
 #include "process_state.h"
 #include "server/grammar.h"
+#include "socket_client.h"
 #include "text/output_parser.h"
 #include "tiny_server.h"
 

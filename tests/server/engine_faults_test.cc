@@ -4,8 +4,8 @@
 
 #include <csignal>
 
-#include "http_client.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

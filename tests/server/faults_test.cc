@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

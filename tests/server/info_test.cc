@@ -4,7 +4,7 @@
 
 #include <regex>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

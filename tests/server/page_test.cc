@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "http_client.h"
 #include "server/web_page.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

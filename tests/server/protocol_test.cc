@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "http_client.h"
 #include "process_state.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "http_client.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

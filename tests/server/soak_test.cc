@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
-#include "http_client.h"
 #include "process_state.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

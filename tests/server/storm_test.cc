@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "failing_memory.h"
-#include "http_client.h"
 #include "process_state.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

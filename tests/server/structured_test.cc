@@ -3,8 +3,8 @@
 
 #include <regex>
 
-#include "http_client.h"
 #include "server/grammar.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "http_client.h"
+#include "socket_client.h"
 
 namespace lantern::test {
 

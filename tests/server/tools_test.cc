@@ -1,7 +1,7 @@
 // Tool calls and thinking over the API, OpenAI's and Anthropic's. The shipped model was trained to call tools.
 #include <gtest/gtest.h>
 
-#include "http_client.h"
+#include "socket_client.h"
 #include "tiny_server.h"
 
 namespace lantern::test {

@@ -6,9 +6,9 @@
 #include <boost/json.hpp>
 #include <csignal>
 
-#include "http_client.h"
 #include "process.h"
 #include "server_process.h"
+#include "socket_client.h"
 #include "terminal.h"
 #include "tiny_server.h"
 

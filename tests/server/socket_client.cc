@@ -1,4 +1,4 @@
-#include "http_client.h"
+#include "socket_client.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
