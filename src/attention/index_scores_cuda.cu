@@ -120,11 +120,11 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, 1)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto* from = reinterpret_cast<const uint4*>(block + (in_block + g + 8 * half) * kTileDim + 32 * c);
-      key.codes[half][0] = __ldg(from);
-      key.codes[half][1] = __ldg(from + 1);
+      key.codes[half][0] = from[0];
+      key.codes[half][1] = from[1];
     }
-    key.scale = __ldg(reinterpret_cast<const float*>(block + int64_t{p.step.block_size} * kTileDim) + in_block + g +
-                      8 * (c & 1));
+    key.scale =
+        reinterpret_cast<const float*>(block + int64_t{p.step.block_size} * kTileDim)[in_block + g + 8 * (c & 1)];
     return key;
   };
   KeyTile next = load(tile);

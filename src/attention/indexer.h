@@ -1,8 +1,8 @@
 // The lightning indexer of DeepSeek Sparse Attention: scores every visible key and keeps the top_k per token.
 //   score(t, s) = sum_h weights[t, h] * relu(q[t, h] . key[s])        (key and query as their layouts store them)
 // A token that sees at most top_k keys takes all of them without scoring. Otherwise the choice is exact under ties: the
-// larger score first, the lower position first among equals. Scores are float, each head's dot product reduced in one
-// fixed order and heads added in order, so that a choice does not depend on batch, chunk or thread count.
+// larger score first, the lower position first among equals. Scores are float, each head's dot product and the heads
+// added in one fixed order of each device, so that a choice does not depend on batch, chunk or thread count.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ __device__ void load_fp8_tiles(const MlaDecodeParams& p, int64_t t, int32_t keys
     return tile < end && key < keys ? mla_key_row(p, t, key) : nullptr;
   };
   const auto load = [&](const std::byte* from, int piece) {
-    return from == nullptr ? uint4{} : __ldg(reinterpret_cast<const uint4*>(from) + piece);
+    return from == nullptr ? uint4{} : reinterpret_cast<const uint4*>(from)[piece];
   };
   const std::byte* from = row_of(begin);
   uint4 codes[kAhead];
@@ -58,7 +58,7 @@ __device__ void load_fp8_tiles(const MlaDecodeParams& p, int64_t t, int32_t keys
   for (int i = 0; i < kAhead; ++i) codes[i] = load(from, 4 * i + part);
   for (int32_t tile = begin; tile < end; ++tile) {
     const int buffer = (tile - begin) % 2;
-    const float4 scales = from == nullptr ? float4{} : __ldg(reinterpret_cast<const float4*>(from + kRank));
+    const float4 scales = from == nullptr ? float4{} : *reinterpret_cast<const float4*>(from + kRank);
     std::byte* const to = tiles + buffer * kTileBytes;
     const int low = place_of(row, 2 * part), high = low ^ 16;
     ptx::wait_barrier(barriers.empty[buffer], ((tile - begin) / 2 + 1) % 2);
@@ -123,8 +123,8 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
     const uint32_t rows = base + static_cast<uint32_t>(kTiles + buffer * kTileBytes);
     ptx::wait_barrier(barriers.full[buffer], (tile - begin) / 2 % 2);
 
-    float scores[kScoreTiles * 4];
-    ptx::begin_products();
+    float scores[kScoreTiles * 4] = {};
+    ptx::begin_products(scores);
     // Not unrolled whole: descriptors worked out ahead would take the registers.
 #pragma unroll 1
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -175,7 +175,7 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
       }
     }
 
-    ptx::begin_products();
+    ptx::begin_products(out[0], out[1], weights);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const uint32_t at = rows + static_cast<uint32_t>(half * (kColumns / 64) * kChunkBytes + step * 16 * 128);
@@ -260,6 +260,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::more_registers<kWorkerRegisters>();
     attend(p, parts, t, keys, begin, end, splits.count == 1, base, barriers);
   }
+#else
+  __trap();  // compiled for 9.0 without what only sm_90a has
 #endif
 }
 

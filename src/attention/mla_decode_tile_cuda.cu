@@ -398,7 +398,9 @@ void mla_decode_tiles(void* stream, const MlaDecodeParams& p) {
   const int64_t room = p.scratch_bytes / 4 / mla_split_floats(s.splits, p.heads, kRank);
   CHECK(s.splits == 1 || room > 0, "mla_decode of {} heads has {} bytes of scratch and needs {}", p.heads,
         p.scratch_bytes, cuda_mla_decode_scratch_bytes(p.step.tokens, p.heads, kRank));
-  const auto pass = static_cast<int32_t>(s.splits == 1 ? p.step.tokens : std::min<int64_t>(room, p.step.tokens));
+  constexpr int64_t kMostTokens = 65535;  // of a grid
+  const auto pass =
+      static_cast<int32_t>(std::min<int64_t>({s.splits == 1 ? kMostTokens : room, kMostTokens, p.step.tokens}));
   s.out = reinterpret_cast<float*>(p.scratch.get());
   s.lse = s.out + int64_t{pass} * s.splits * p.heads * kRank;
   for (int32_t first = 0; first < p.step.tokens; first += pass) {

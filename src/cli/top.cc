@@ -23,6 +23,19 @@ constexpr auto kWindow = std::chrono::seconds(60);  // of shares and percentiles
 constexpr size_t kMostRates = 200;
 constexpr int kWidth = 120;  // of lines that go nowhere in particular
 
+// Whether `file` (-1: none) can be read before `until`. A signal ends the wait, within a moment also where it comes
+// just before a poll().
+bool readable(int file, Clock::time_point until) {
+  constexpr int64_t kLook = 100;  // milliseconds
+  while (!interrupted()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd of{.fd = file, .events = POLLIN, .revents = 0};
+    if (poll(&of, 1, static_cast<int>(std::min(left, kLook))) > 0) return true;
+  }
+  return false;
+}
+
 // Keys come as they are struck, without an echo, for as long as this lives.
 class Keys {
  public:
@@ -38,11 +51,9 @@ class Keys {
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
-  // Waits until `until` or a key; 0 where there was none.
+  // Waits until `until`, a key or a signal; 0 where there was no key.
   char wait(Clock::time_point until) const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd of{.fd = changed_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
-    if (poll(&of, 1, static_cast<int>(std::max<int64_t>(left, 0))) <= 0) return 0;
+    if (!readable(changed_ ? STDIN_FILENO : -1, until)) return 0;
     char key = 0;
     return read(STDIN_FILENO, &key, 1) == 1 ? key : 'q';
   }
@@ -121,10 +132,10 @@ void print(const Watch& watch, const ServerView& view, bool json) {
 
 // For scripts: one view, or one after the other.
 Result<int> print_views(Watch& watch, std::chrono::duration<double> interval, bool once, bool json) {
-  const auto pause = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(interval).count());
+  const auto pause = std::chrono::duration_cast<Clock::duration>(interval);
   RETURN_IF_ERROR(watch.look());
   while (!output_lost()) {
-    poll(nullptr, 0, pause);  // a signal ends it
+    readable(-1, Clock::now() + pause);
     if (interrupted()) break;
     RETURN_IF_ERROR(watch.look());
     print(watch, watch.view(once), json);

@@ -44,7 +44,7 @@ struct LayerWeights {
   QuantizedMatrix router;               // [experts, hidden], used with LinearInput::kExact
   DevPtr<const float> router_bias;      // [experts] or null
   DevPtr<const ExpertWeights> experts;  // [experts]; on the device
-  ExpertWeights first_expert;           // for the host: the sizes and formats of all of them
+  ExpertWeights first_expert;           // for the host: the sizes, formats and alignment of all
 };
 
 struct MtpWeights {

@@ -5,7 +5,7 @@
 //   number of threads, or which rows travel together. K is reduced in one fixed order per output.
 // - LinearInput::kRounded: with a bf16 or FP8 weight, x is rounded to bf16 (nearest even) first, as the matrix units
 //   do; products are exact and accumulated in float. FP8 with block scales: one partial sum per block of block_cols
-//   columns, multiplied by the block's scale and added in column order.
+//   columns, multiplied by the block's scale and added in column order (on CUDA in runs of blocks, then the runs).
 // - LinearInput::kExact: x stays float (router, indexer head weights). Used for small matrices only.
 // - f32 and f16 weights always use x as float.
 #pragma once

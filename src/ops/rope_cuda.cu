@@ -42,8 +42,8 @@ __global__ void rope_kernel(RopeParams p) {
 }  // namespace
 
 void rope_table(void* stream, const RopeTableParams& p) {
-  launch_overlapped(stream, "rope_table", &rope_table_kernel, blocks_for(p.tokens * (p.dim / 2), kThreads), kThreads, 0,
-                    p);
+  // First behind the plan, which lets later kernels start before it has waited itself: in full order.
+  launch_kernel(stream, "rope_table", &rope_table_kernel, blocks_for(p.tokens * (p.dim / 2), kThreads), kThreads, 0, p);
 }
 void rope(void* stream, const RopeParams& p) {
   launch_overlapped(stream, "rope", &rope_kernel, blocks_for(p.tokens * p.heads * (p.dim / 2), kThreads), kThreads, 0,

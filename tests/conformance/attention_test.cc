@@ -15,8 +15,11 @@ namespace {
 constexpr double kAttention = 5e-6;
 
 // Queries and softmax weights rounded to bf16, as the tensor cores' kernels take them: 2^-9 of each, on average less.
-// The largest of a million differences was 2.7e-3; one key of 64 left out is 1e-2 and more.
+// The largest of a million differences was 2.7e-3. One key of many is below that: the "uniform" cases see it.
 constexpr double kRoundedAttention = 4e-3;
+
+// Sums of values of one weight on tensor cores, which cut off what lies below the last place of a sum's largest part.
+constexpr double kMean = 1e-5;
 
 // Requests with these context lengths, the last `query_len` tokens of each in the step, then padding. Blocks are handed
 // out in no order; entries beyond a request's length are garbage, as are block 0's neighbours beyond lengths.
@@ -135,10 +138,10 @@ std::vector<Output> writes(Bench& bench, LatentLayout latent_layout, IndexKeyLay
 
 // Scores whose ties are everywhere: few different keys, and many of their products are negative and become 0.
 std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, bool ties, bool hadamard,
-                           IndexSelectParams::Mode mode) {
+                           IndexSelectParams::Mode mode, const std::vector<int32_t>& lengths = kLengths) {
   Random random(33);
   const int32_t dim = 128, top_k = 256;
-  const Step step(kLengths, 3, 2);
+  const Step step(lengths, 3, 2);
   const int64_t block_bytes = index_block_bytes(layout, dim, Step::kBlockSize);
   const auto cache = filled_cache(bench, step, block_bytes, [&](auto bytes, const std::vector<int32_t>& slots) {
     std::vector<float> keys = normal(random, std::ssize(slots) * dim);
@@ -162,7 +165,7 @@ std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, b
     for (float& value : query) value = std::round(value);
     for (float& value : weights) value = std::round(2 * value) / 64;
   }
-  const int64_t bytes = index_scratch_bytes(2400, heads, dim, bench.workers());
+  const int64_t bytes = index_scratch_bytes(lengths.back() + 100, heads, dim, bench.workers());
   const auto positions = bench.room<int32_t>(tokens * top_k), slots = bench.room<int32_t>(tokens * top_k);
   const auto counts = bench.room<int32_t>(tokens);
   index_select(bench.stream, {.step = step.view(bench, true),
@@ -242,7 +245,10 @@ KvUpProjection projection(Bench& bench, Random& random, const Heads& shape, bool
   return w;
 }
 
-std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout layout, bool sparse, bool fp8_weights) {
+// `uniform`: queries of zeros, so that every key weighs the same and a result is the mean of the values, on tensor
+// cores too: a single key more or less shows.
+std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout layout, bool sparse, bool fp8_weights,
+                              bool uniform = false) {
   Random random(34);
   const Step step(kLengths, 2, 3);
   const int64_t row_bytes = *latent_row_bytes(layout, shape.rank, shape.rope), tokens = step.tokens();
@@ -286,7 +292,7 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
   }
   const KvUpProjection kv_b = projection(bench, random, shape, fp8_weights);
   const int32_t qk = shape.nope + shape.rope;
-  const auto q = bench.input(normal(random, tokens * shape.heads * qk));
+  const auto q = bench.input(normal(random, tokens * shape.heads * qk, uniform ? 0.0f : 1.0f));
   const float scale = 1.0f / std::sqrt(static_cast<float>(qk));
   const auto q_latent = bench.room<float>(tokens * shape.heads * shape.rank);
   const auto out_latent = bench.room<float>(tokens * shape.heads * shape.rank);
@@ -333,9 +339,9 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
                              .scratch = scratch,
                              .scratch_bytes = bytes});
   // A token alone and in a small step has the bits that it has in a large one, whatever the launch's shape chose.
-  for (const auto& [first, count] : {std::pair{5, 1}, std::pair{9, 5}}) {
+  for (const auto& [first, count] : {std::pair{5, 1}, std::pair{9, 5}, std::pair{14, 1}, std::pair{16, 1}}) {
     const int64_t row = int64_t{shape.heads} * shape.rank, at = first * row;
-    const auto part = bench.room<float>(count * row);
+    const auto part = bench.room<float>(count * row), part_lse = bench.room<float>(int64_t{count} * shape.heads);
     const StepView all = step.view(bench, true);
     MlaDecodeParams p{
         .step = all.slice(first, first + count),
@@ -348,7 +354,7 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
         .heads = shape.heads,
         .scale = scale,
         .out = part,
-        .lse = {},
+        .lse = part_lse,
         .scratch = scratch,
         .scratch_bytes = bytes};
     if (sparse) {
@@ -361,9 +367,12 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
     mla_decode(bench.stream, p);
     const std::vector<float> alone = bench.get(part), together = bench.get(out_latent);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + at)) << count << " tokens from " << first;
+    const std::vector<float> lse_alone = bench.get(part_lse), lse_together = bench.get(lse);
+    EXPECT_TRUE(std::equal(lse_alone.begin(), lse_alone.end(), lse_together.begin() + int64_t{first} * shape.heads))
+        << count << " tokens from " << first;
   }
   const bool rounded = layout != LatentLayout::kF32 && shape.rank == 512 && shape.rope == 64;
-  const double tolerance = rounded ? kRoundedAttention : kAttention;
+  const double tolerance = !rounded ? kAttention : uniform ? kMean : kRoundedAttention;
   // The expanded form on hosts with matrix units adds products of bf16 pieces: 2^-16 of a product.
   const double expanded = std::max(tolerance, 5e-5);
   return {{"q_latent", bench.get(q_latent), kAttention},
@@ -406,6 +415,12 @@ std::vector<Case> cases() {
     }
   }
   list.push_back({"keep_selection", &keep});
+  // Rows of scores beside which a block's own shared memory fits just no longer, and longer than all of it.
+  for (const int32_t length : {11'000, 50'100}) {
+    list.push_back({"select_of_" + std::to_string(length), [=](Bench& bench) {
+                      return select(bench, IndexKeyLayout::kFp8, 8, true, false, Mode::kScore, {length});
+                    }});
+  }
   list.push_back({"select_hadamard",
                   [](Bench& bench) { return select(bench, IndexKeyLayout::kFp8, 16, false, true, Mode::kScore); }});
   list.push_back({"attention_20_heads", [](Bench& bench) {
@@ -417,6 +432,14 @@ std::vector<Case> cases() {
                       return attention(bench, {.heads = fp8 ? 128 : 72, .nope = 128, .v = 128, .rank = 512, .rope = 64},
                                        fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16, false, fp8);
                     }});
+  }
+  for (const bool fp8 : {false, true}) {
+    for (const int32_t heads : {4, 72}) {
+      list.push_back({"attention_uniform_" + std::to_string(heads) + (fp8 ? "_fp8" : "_bf16"), [=](Bench& bench) {
+                        return attention(bench, {.heads = heads, .nope = 128, .v = 128, .rank = 512, .rope = 64},
+                                         fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16, false, fp8, true);
+                      }});
+    }
   }
   list.push_back({"attention_small", [](Bench& bench) {
                     return attention(bench, {.heads = 3, .nope = 24, .v = 40, .rank = 48, .rope = 8},

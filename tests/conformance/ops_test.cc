@@ -244,7 +244,7 @@ std::vector<Case> cases() {
                       Random random(16);
                       std::vector<Output> outputs;
                       for (const int64_t rows : {1, 2, 3, 8, 9, 19, 300}) {
-                        for (const int64_t cols : {128, 1664}) {
+                        for (const int64_t cols : {128, 1664, 4224}) {
                           const int64_t outs = 200;
                           const QuantizedMatrix w = matrix(bench, random, product.format, outs, cols);
                           const auto y = bench.put(normal(random, rows * (outs + 5)));
@@ -255,7 +255,8 @@ std::vector<Case> cases() {
                                          .y = y,
                                          .y_stride = outs + 5,
                                          .rows = rows,
-                                         .real_rows = {.count = bench.input<int32_t>({static_cast<int32_t>(rows) + 7}),
+                                         .real_rows = {.count = bench.input<int32_t>(
+                                                           {static_cast<int32_t>(rows) + (rows == 19 ? 3 : 7)}),
                                                        .before = 7},
                                          .weight = w,
                                          .input = product.input,
@@ -327,8 +328,8 @@ std::vector<Case> cases() {
     // Tokens, hidden and intermediate size: of widths for the plain kernels, and for the tensor cores' with tiles of 8,
     // 16 and 32 rows.
     using Sizes = std::array<int64_t, 3>;
-    const std::vector<Sizes> sizes = {{1, 160, 96},  {11, 160, 96},  {1030, 160, 96}, {1, 256, 128},
-                                      {3, 256, 384}, {11, 256, 128}, {60, 384, 128},  {1030, 256, 128}};
+    const std::vector<Sizes> sizes = {{1, 160, 96},   {11, 160, 96},  {1030, 160, 96},  {1, 256, 128}, {3, 256, 384},
+                                      {11, 256, 128}, {60, 384, 128}, {1030, 256, 128}, {2, 4224, 128}};
     list.push_back({std::string("mlp_") + name, [format, sizes](Bench& bench) {
                       Random random(8);
                       std::vector<Output> outputs;

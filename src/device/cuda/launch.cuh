@@ -44,8 +44,14 @@ inline int most_shared_bytes() {
 
 template <class... Params>
 void ask_for_shared_memory(const char* name, void (*kernel)(Params...), size_t bytes) {
-  if (bytes <= size_t{48} << 10) return;  // what every kernel may have
-  LANTERN_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+  if (bytes == 0) return;
+  cudaFuncAttributes attributes{};
+  LANTERN_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel), "ask for the attributes of '{}'", name);
+  // What every kernel may have includes what it declares itself. All that can be had is asked for, so that no smaller
+  // launch takes it away from one on another thread.
+  if (attributes.sharedSizeBytes + bytes <= size_t{48} << 10) return;
+  LANTERN_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          most_shared_bytes() - static_cast<int>(attributes.sharedSizeBytes)),
                      "ask for {} bytes of shared memory for '{}'", bytes, name);
 }
 
@@ -61,12 +67,16 @@ void launch_kernel(void* cuda_stream, const char* name, void (*kernel)(Params...
 }
 
 // The same for a kernel that calls ptx::begin_overlapped() before it reads or writes what other kernels may touch, and
-// before any thread leaves: it may start while the kernel in front of it ends, which hides what a start costs.
-// Elsewhere than on Hopper, whose code alone has the instructions, it is launched like any other.
+// before any thread leaves: it may start while the kernel in front of it ends, which hides what a start costs. Where
+// the code that runs was compiled without the instructions, it is launched like any other.
 template <class... Params, class... Args>
 void launch_overlapped(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid, unsigned threads,
                        size_t shared_bytes, const Args&... args) {
-  if (compute_capability() != 90) return launch_kernel(cuda_stream, name, kernel, grid, threads, shared_bytes, args...);
+  cudaFuncAttributes attributes{};
+  LANTERN_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel), "ask for the attributes of '{}'", name);
+  if (attributes.ptxVersion < ptx::kOverlapPtxVersion) {
+    return launch_kernel(cuda_stream, name, kernel, grid, threads, shared_bytes, args...);
+  }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   ask_for_shared_memory(name, kernel, shared_bytes);
   cudaLaunchAttribute overlap{};

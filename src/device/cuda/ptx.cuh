@@ -134,7 +134,19 @@ __device__ inline uint64_t matrix_descriptor(uint32_t shared_address, uint32_t a
   return static_cast<uint64_t>((shared_address & 0x3ffffu) >> 4) | static_cast<uint64_t>(across >> 4) << 16 |
          uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Before products that read or add to registers written before: these, whose writes stay in front of it.
+__device__ inline void keep_before(float& value) { asm volatile("" : "+f"(value)::"memory"); }
+__device__ inline void keep_before(uint32_t& value) { asm volatile("" : "+r"(value)::"memory"); }
+template <class T, int kCount>
+__device__ inline void keep_before(T (&values)[kCount]) {
+#pragma unroll
+  for (T& value : values) keep_before(value);
+}
+template <class... Registers>
+__device__ inline void begin_products(Registers&... registers) {
+  (keep_before(registers), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ inline void end_product_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until all groups are done; `d`, their result, is read behind this only.
 template <int kCount>
