@@ -32,6 +32,11 @@ std::chrono::milliseconds milliseconds(const Values& values, std::string_view na
 
 Result<ApiKeys> api_keys(const Values& values, std::string_view setting, std::string_view file_setting) {
   std::vector<std::string> keys = values.list(setting);
+  // An empty key, as of a variable that is not set, must not open a server that was meant to be closed.
+  if (values.given(setting) && (keys.empty() || std::ranges::any_of(keys, &std::string::empty))) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--{} is empty; give it a key, or leave it out for a server without keys", setting));
+  }
   if (const std::string& file = values.text(file_setting); !file.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> more, ApiKeys::read_file(file));
     keys.insert(keys.end(), more.begin(), more.end());

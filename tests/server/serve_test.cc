@@ -109,6 +109,11 @@ TEST(ServeTest, WhatCannotWorkIsSaidInOneLine) {
     EXPECT_EQ(std::ranges::count(server.err(), '\n'), 1) << server.err();
     return std::pair(code, server.err());
   };
+  for (const std::string flag : {"--api-key", "--admin-api-key"}) {
+    const auto [code, text] = refusal({flag, ""});
+    EXPECT_EQ(code, 1);
+    EXPECT_NE(text.find(flag + " is empty; give it a key"), std::string::npos) << text;
+  }
   const auto in_use = refusal({"--port", fmt::format("{}", first.port())});
   EXPECT_EQ(in_use.first, 1);
   EXPECT_NE(in_use.second.find("cannot be listened on: Address already in use; choose another --host or --port"),
