@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "json_outcome.h"
 #include "process.h"
 
 namespace lantern::test {
@@ -17,13 +18,7 @@ json::object measured(std::vector<std::string> arguments) {
   const Outcome outcome = run_lantern(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  json::error_code failure;
-  const json::value document = json::parse(outcome.out, failure);
-  if (failure || !document.is_object()) {
-    ADD_FAILURE() << "not a JSON object: " << outcome.out;
-    return {};
-  }
-  return document.get_object();
+  return json_of(outcome);
 }
 double number(const json::value& of, const char* name) { return of.at(name).to_number<double>(); }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "json_outcome.h"
 #include "process.h"
 
 namespace lantern::test {
@@ -16,13 +17,7 @@ const char* const kQuestion =
 boost::json::object object_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << "one object, one line";
-  boost::system::error_code failure;
-  boost::json::value document = boost::json::parse(outcome.out, failure);
-  if (failure || !document.is_object()) {
-    ADD_FAILURE() << "not a JSON object: " << outcome.out;
-    return {};
-  }
-  return document.get_object();
+  return json_of(outcome);
 }
 
 std::string text(const boost::json::object& object, const char* name) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "json_outcome.h"
 #include "process.h"
 #include "server_process.h"
 #include "socket_client.h"
@@ -19,8 +20,6 @@ namespace {
 namespace json = boost::json;
 namespace fs = std::filesystem;
 
-std::string url_of(const ServerProcess& server) { return fmt::format("http://127.0.0.1:{}", server.port()); }
-
 Outcome bench(const std::string& url, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"bench", "serve", "--url", url, "--quiet"});
   return run_lantern(arguments);
@@ -28,16 +27,10 @@ Outcome bench(const std::string& url, std::vector<std::string> arguments) {
 
 json::object measured(const ServerProcess& server, std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--json", "--save-detailed"});
-  const Outcome outcome = bench(url_of(server), arguments);
+  const Outcome outcome = bench(server.url(), arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  json::error_code failure;
-  const json::value document = json::parse(outcome.out, failure);
-  if (failure || !document.is_object()) {
-    ADD_FAILURE() << "not a JSON object: " << outcome.out;
-    return {};
-  }
-  return document.get_object();
+  return json_of(outcome);
 }
 double number(const json::object& of, std::string_view name) { return of.at(name).to_number<double>(); }
 
@@ -134,9 +127,9 @@ TEST(BenchServeTest, FailuresAreCountedAndShown) {
   for (int i = 0; i < 2; ++i) file << R"({"prompt": ")" << too_long << R"(", "output_tokens": 5})" << "\n";
   file.close();
   const Outcome outcome =
-      bench(url_of(server), {"--prompts", (folder / "prompts.jsonl").string(), "--requests", "6", "--num-warmups", "0",
-                             "--ignore-eos", "--goodput", "e2el:1e9", "--output", (folder / "result.json").string(),
-                             "--html", (folder / "page.html").string()});
+      bench(server.url(), {"--prompts", (folder / "prompts.jsonl").string(), "--requests", "6", "--num-warmups", "0",
+                           "--ignore-eos", "--goodput", "e2el:1e9", "--output", (folder / "result.json").string(),
+                           "--html", (folder / "page.html").string()});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("Successful requests:                     4 "), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("Failed requests:                         2 "), std::string::npos) << outcome.out;
@@ -151,11 +144,11 @@ TEST(BenchServeTest, FailuresAreCountedAndShown) {
   EXPECT_NE(page.find("<td>answered, failed</td><td>4, 2</td>"), std::string::npos);
 
   std::ofstream(folder / "prompts.jsonl") << R"({"prompt": ")" << too_long << "\"}\n";
-  const Outcome none = bench(
-      url_of(server), {"--prompts", (folder / "prompts.jsonl").string(), "--requests", "2", "--num-warmups", "0"});
+  const Outcome none =
+      bench(server.url(), {"--prompts", (folder / "prompts.jsonl").string(), "--requests", "2", "--num-warmups", "0"});
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_NE(none.err.find("none of 2 requests was answered: 400: "), std::string::npos) << none.err;
-  const Outcome warm = bench(url_of(server), {"--prompts", (folder / "prompts.jsonl").string()});
+  const Outcome warm = bench(server.url(), {"--prompts", (folder / "prompts.jsonl").string()});
   EXPECT_EQ(warm.exit_code, 1);
   EXPECT_NE(warm.err.find("/v1/completions: the warm-up failed: 400: "), std::string::npos) << warm.err;
 }
@@ -171,11 +164,11 @@ TEST(BenchServeTest, WhatCannotWorkIsSaidInOneLine) {
   };
   EXPECT_NE(refusal("http://127.0.0.1:1", {}).find("127.0.0.1:1: Connection refused"), std::string::npos);
   EXPECT_NE(refusal("https://127.0.0.1:1", {}).find("TLS is not spoken here"), std::string::npos);
-  EXPECT_NE(refusal(url_of(server), {}).find("/v1/models: 401: "), std::string::npos);
+  EXPECT_NE(refusal(server.url(), {}).find("/v1/models: 401: "), std::string::npos);
   const std::vector<std::string> key = {"--api-key", "secret"};
   const auto with_key = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), key.begin(), key.end());
-    return refusal(url_of(server), arguments);
+    return refusal(server.url(), arguments);
   };
   EXPECT_NE(with_key({"--model", "nobody"}).find("404: "), std::string::npos);
   EXPECT_NE(with_key({"--request-rate", "0"}).find("--request-rate must be a number above 0, or inf"),
@@ -183,15 +176,15 @@ TEST(BenchServeTest, WhatCannotWorkIsSaidInOneLine) {
   EXPECT_NE(with_key({"--goodput", "itl:5"}).find("'itl:5' is none of"), std::string::npos);
   EXPECT_NE(with_key({"--prompts", "x", "--dataset-name", "chat"}).find("give one of them"), std::string::npos);
   EXPECT_NE(with_key({"--prompts", "/nonexistent"}).find("/nonexistent"), std::string::npos);
-  refusal(url_of(server), {"--dataset-name", "sharegpt"}, 2);
+  refusal(server.url(), {"--dataset-name", "sharegpt"}, 2);
   const Outcome good =
-      bench(url_of(server), {"--requests", "1", "--input-len", "8", "--output-len", "2", "--api-key", "secret"});
+      bench(server.url(), {"--requests", "1", "--input-len", "8", "--output-len", "2", "--api-key", "secret"});
   EXPECT_EQ(good.exit_code, 0) << good.err;
 }
 
 TEST(BenchServeTest, CtrlCEndsAllRequests) {
   ServerProcess server;
-  Terminal terminal({"bench", "serve", "--url", url_of(server), "--requests", "40", "--input-len", "16", "--output-len",
+  Terminal terminal({"bench", "serve", "--url", server.url(), "--requests", "40", "--input-len", "16", "--output-len",
                      "1900", "--ignore-eos", "--num-warmups", "0"});
   ASSERT_TRUE(eventually([&] { return metric(server.port(), "vllm:num_requests_running") > 0; }));
   terminal.type(Terminal::kCtrlC);

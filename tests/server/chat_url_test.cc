@@ -17,15 +17,12 @@ namespace {
 namespace json = boost::json;
 namespace fs = std::filesystem;
 
-std::string url_of(const ServerProcess& server) { return fmt::format("http://127.0.0.1:{}", server.port()); }
-
 TEST(ChatUrlTest, SaysWhatTheModelSaysHere) {
   ServerProcess server;
   const std::string input =
       "What is 6 times 7?\n/think on\nSearch for cow.\n/system Answer briefly.\nWhat is 2 times 3?\n";
   const Outcome here = run_lantern({"chat", "--temperature", "0", "--quiet", "--threads", "1"}, {.input = input});
-  const Outcome there =
-      run_lantern({"chat", "--temperature", "0", "--quiet", "--url", url_of(server)}, {.input = input});
+  const Outcome there = run_lantern({"chat", "--temperature", "0", "--quiet", "--url", server.url()}, {.input = input});
   EXPECT_EQ(there.exit_code, 0) << there.err;
   EXPECT_NE(there.out.find("The answer is 42."), std::string::npos) << there.out;
   EXPECT_EQ(there.out, here.out);
@@ -34,8 +31,8 @@ TEST(ChatUrlTest, SaysWhatTheModelSaysHere) {
 
 TEST(ChatUrlTest, AtATerminalThinkingIsDimAndStatisticsAreKept) {
   ServerProcess server;
-  Terminal terminal({"chat", "--temperature", "0", "--url", url_of(server)});
-  ASSERT_TRUE(terminal.shows(fmt::format("tiny at {}; /help lists the commands", url_of(server)))) << terminal.screen();
+  Terminal terminal({"chat", "--temperature", "0", "--url", server.url()});
+  ASSERT_TRUE(terminal.shows(fmt::format("tiny at {}; /help lists the commands", server.url()))) << terminal.screen();
   ASSERT_TRUE(terminal.shows_prompt()) << terminal.screen();
   terminal.type("/think on\n");
   ASSERT_TRUE(terminal.shows_prompt()) << terminal.screen();
@@ -57,7 +54,7 @@ TEST(ChatUrlTest, AtATerminalThinkingIsDimAndStatisticsAreKept) {
 
 TEST(ChatUrlTest, CtrlCStopsTheAnswerAndTheServersWork) {
   ServerProcess server;
-  Terminal terminal({"chat", "--temperature", "5", "--seed", "3", "--url", url_of(server)});
+  Terminal terminal({"chat", "--temperature", "5", "--seed", "3", "--url", server.url()});
   ASSERT_TRUE(terminal.shows_prompt()) << terminal.screen();
   terminal.type("Hello\n");
   ASSERT_TRUE(terminal.shows("Hello\r\n")) << terminal.screen();
@@ -84,7 +81,7 @@ TEST(ChatUrlTest, WhatGoesWrongIsSaidAndTheMessageTakenBack) {
   for (int i = 0; i < 3000; ++i) too_long += "apple ";
   const fs::path file = fs::path(::testing::TempDir()) / "lantern_chat_url_fault.json";
   const Outcome outcome =
-      run_lantern({"chat", "--temperature", "0", "--quiet", "--url", url_of(server), "--api-key", "secret"},
+      run_lantern({"chat", "--temperature", "0", "--quiet", "--url", server.url(), "--api-key", "secret"},
                   {.input = too_long + "\nWhat is 6 times 7?\n/save " + file.string() + "\n"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_NE(outcome.err.find("/v1/chat/completions: 400: "), std::string::npos) << outcome.err;
@@ -96,14 +93,14 @@ TEST(ChatUrlTest, WhatGoesWrongIsSaidAndTheMessageTakenBack) {
     EXPECT_EQ(refused.exit_code, 1);
     return refused.err;
   };
-  EXPECT_NE(refusal({"chat", "--url", url_of(server)}).find("/v1/models: 401: "), std::string::npos);
+  EXPECT_NE(refusal({"chat", "--url", server.url()}).find("/v1/models: 401: "), std::string::npos);
   EXPECT_NE(refusal({"chat", "--url", "127.0.0.1:1"}).find("Connection refused"), std::string::npos);
-  EXPECT_NE(refusal({"chat", "--url", url_of(server), "--draft-tokens", "2"})
+  EXPECT_NE(refusal({"chat", "--url", server.url(), "--draft-tokens", "2"})
                 .find("--draft-tokens is for a model in this process, and with --url a server has it"),
             std::string::npos);
   // What the environment says of models here has nothing to do with a server.
   EXPECT_EQ(
-      run_lantern({"chat", "--url", url_of(server), "--quiet"},
+      run_lantern({"chat", "--url", server.url(), "--quiet"},
                   {.environment = {"LANTERN_MODEL=/nonexistent", "LANTERN_THREADS=1", "LANTERN_API_KEY=secret,other"}})
           .exit_code,
       0);

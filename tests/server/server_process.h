@@ -21,6 +21,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   uint16_t port() const { return port_; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
   void signal(int number) const;
   // How many files it may have open from now on.
   void limit_descriptors(uint64_t most) const;

@@ -17,8 +17,6 @@ namespace {
 
 namespace json = boost::json;
 
-std::string url_of(const ServerProcess& server) { return fmt::format("http://127.0.0.1:{}", server.port()); }
-
 TEST(TopTest, OneLookAsJson) {
   ServerProcess server;
   for (int i = 0; i < 3; ++i) {
@@ -27,7 +25,7 @@ TEST(TopTest, OneLookAsJson) {
                   .status,
               200);
   }
-  const Outcome outcome = run_lantern({"top", "--url", url_of(server), "--once", "--json", "--interval", "0.1"});
+  const Outcome outcome = run_lantern({"top", "--url", server.url(), "--once", "--json", "--interval", "0.1"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json::object view = json::parse(outcome.out).as_object();
   EXPECT_EQ(view.at("model"), "tiny");
@@ -39,7 +37,7 @@ TEST(TopTest, OneLookAsJson) {
   EXPECT_GE(view.at("p99_ttft_ms").to_number<double>(), view.at("p50_ttft_ms").to_number<double>());
   EXPECT_TRUE(view.at("draft_acceptance_rate").is_null()) << "it does not draft";
 
-  const Outcome text = run_lantern({"top", "--url", url_of(server), "--once", "--interval", "0.1"});
+  const Outcome text = run_lantern({"top", "--url", server.url(), "--once", "--interval", "0.1"});
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_NE(text.out.find("requests      0 running   0 waiting   0.0/s ended (length 3)\n"), std::string::npos)
       << text.out;
@@ -53,7 +51,7 @@ TEST(TopTest, RatesAreThoseOfTheWork) {
       post_text("/v1/completions",
                 R"({"prompt":"Hello","n":4,"max_tokens":2000,"ignore_eos":true,"temperature":0,"stream":true})")));
   ASSERT_TRUE(eventually([&] { return metric(server.port(), "vllm:num_requests_running") == 4; }));
-  const Outcome outcome = run_lantern({"top", "--url", url_of(server), "--once", "--json", "--interval", "0.1"});
+  const Outcome outcome = run_lantern({"top", "--url", server.url(), "--once", "--json", "--interval", "0.1"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json::object view = json::parse(outcome.out).as_object();
   EXPECT_EQ(view.at("num_requests_running").to_number<double>(), 4);
@@ -64,7 +62,7 @@ TEST(TopTest, RatesAreThoseOfTheWork) {
 
 TEST(TopTest, WatchesLiveUntilAKeyEndsIt) {
   ServerProcess server;
-  Terminal terminal({"top", "--url", url_of(server), "--interval", "0.1"});
+  Terminal terminal({"top", "--url", server.url(), "--interval", "0.1"});
   ASSERT_TRUE(terminal.shows("\033[?1049h")) << "the first screen is left as it was";
   ASSERT_TRUE(terminal.shows("tiny   IDLE")) << terminal.screen();
   Client stream(server.port());
@@ -86,7 +84,7 @@ TEST(TopTest, WatchesLiveUntilAKeyEndsIt) {
 
 TEST(TopTest, CtrlCEndsItInOrder) {
   ServerProcess server;
-  Terminal terminal({"top", "--url", url_of(server), "--interval", "3600"});
+  Terminal terminal({"top", "--url", server.url(), "--interval", "3600"});
   ASSERT_TRUE(terminal.shows("q ends")) << terminal.screen();
   terminal.type(Terminal::kCtrlC);  // just before the wait, as like as not
   EXPECT_EQ(terminal.wait(), 130) << terminal.screen();
