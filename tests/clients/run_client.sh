@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# run_client.sh SCRIPT VENV LANTERN MODEL [ARGUMENT...]: starts the server on a free port, with $SERVE_FLAGS, and runs the
-# script with its URL and the arguments. VENV "none": the script needs no packages.
+# run_client.sh SCRIPT REQUIREMENTS VENV LANTERN MODEL [ARGUMENT...]: starts the server on a free port, with $SERVE_FLAGS,
+# and runs the script with its URL and the arguments. REQUIREMENTS "none": the script needs no packages.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
-script=$1 venv=$2 lantern=$3 model=$4
-shift 4
+script=$1 requirements=$2 venv=$3 lantern=$4 model=$5
+shift 5
 
 source "$here/python_packages.sh"
 python=python3
-if [[ $venv != none ]]; then
+if [[ $requirements != none ]]; then
   python=$venv/env/bin/python
-  install_python_packages "$here/requirements.txt" "$venv"
+  install_python_packages "$here/$requirements" "$venv"
 fi
 
 output=$(mktemp)
