@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -30,6 +31,12 @@ std::optional<json::object> parse_result(std::string_view line) {
   return std::move(document.get_object());
 }
 
+bool is_answer(const json::value& response) {
+  const json::object* object = response.if_object();
+  const json::value* status = object == nullptr ? nullptr : object->if_contains("status_code");
+  return status != nullptr && *status == 200;
+}
+
 }  // namespace
 
 Result<BatchResults> BatchResults::open(const std::string& path) {
@@ -43,7 +50,9 @@ Result<BatchResults> BatchResults::open(const std::string& path) {
     return Error(ErrorCode::kIo,
                  fmt::format("{}: another run is writing it; wait for its end or name another file", path));
   }
-  RETURN_IF_ERROR(results.read());
+  // Devices and pipes hold no earlier results, and some of them never end.
+  struct stat status{};
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) RETURN_IF_ERROR(results.read());
   return results;
 }
 
@@ -53,6 +62,7 @@ BatchResults::BatchResults(BatchResults&& other) noexcept
       size_(other.size_),
       custom_ids_(std::move(other.custom_ids_)),
       ids_(std::move(other.ids_)),
+      answered_(std::move(other.answered_)),
       unsynced_(other.unsynced_),
       last_sync_(other.last_sync_) {}
 
@@ -71,9 +81,14 @@ Status BatchResults::read_line(std::string_view line, int64_t number) {
         ErrorCode::kCorrupt,
         fmt::format("{}: line {} is no result of a batch; name a new file or one of an earlier run", path_, number));
   }
-  ids_.emplace(std::string_view(result->at("id").get_string()));
-  if (const json::string* custom_id = result->at("custom_id").if_string())
+  const std::string_view id = result->at("id").get_string();
+  ids_.emplace(id);
+  const bool answered = is_answer(result->at("response"));
+  if (answered) answered_.emplace(id);
+  if (const json::string* custom_id = result->at("custom_id").if_string()) {
     custom_ids_.emplace(std::string_view(*custom_id));
+    if (answered) answered_.emplace(std::string_view(*custom_id));
+  }
   ++size_;
   return {};
 }

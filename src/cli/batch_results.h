@@ -26,6 +26,10 @@ class BatchResults {
   bool has_custom_id(const std::string& custom_id) const { return custom_ids_.contains(custom_id); }
   bool has_id(const std::string& id) const { return ids_.contains(id); }
   size_t size() const { return size_; }
+  // Whether such a result was no error.
+  bool has_answer(const std::string& id, const std::string& custom_id) const {
+    return answered_.contains(id) || answered_.contains(custom_id);
+  }
 
   // Adds one result, a line without its end, in one write: the system has it when this returns. Every second it goes to
   // the disk as well, and with sync().
@@ -43,6 +47,7 @@ class BatchResults {
   size_t size_ = 0;
   std::unordered_set<std::string> custom_ids_;
   std::unordered_set<std::string> ids_;
+  std::unordered_set<std::string> answered_;  // of both kinds
   bool unsynced_ = false;
   std::chrono::steady_clock::time_point last_sync_ = std::chrono::steady_clock::now();
 };

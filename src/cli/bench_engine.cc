@@ -12,6 +12,7 @@
 #include <random>
 
 #include "base/median.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/engine_access.h"
 #include "cli/model_access.h"
@@ -189,8 +190,6 @@ Result<BenchPrompts> bench_prompts(const Values& values, const LoadedEngine& loa
     if (fs::exists(dir / kTasks, ignored)) path = (dir / kTasks).string();
   }
   if (!path.empty()) {
-    if (loaded.tokenizer == nullptr)
-      return Error(ErrorCode::kInvalidArgument, "--prompts needs a model with a tokenizer; --dummy has none");
     ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> read, read_prompts(path, *loaded.tokenizer));
     made.source = path;
     for (int32_t i = 0; i < count; ++i) made.prompts.push_back(read[static_cast<size_t>(i) % read.size()]);
@@ -268,24 +267,42 @@ Result<std::vector<BenchRequest>> run_requests(Engine& engine, std::span<const s
   return requests;
 }
 
+Status check_dummy_settings(const Values& values) {
+  const auto asked = [&](std::string_view name) { return values.origin(name) == Values::Origin::kCommandLine; };
+  if (asked("dummy") && asked("model"))
+    return Error(ErrorCode::kInvalidArgument, "--dummy and --model both name what is measured; give one of them");
+  if (!asked("dummy") && (asked("layers") || asked("weights")))
+    return Error(ErrorCode::kInvalidArgument, "--layers and --weights go with --dummy only");
+  if (!values.given("dummy")) return {};
+  ASSIGN_OR_RETURN(const std::string shape, builtin_config_json(values.text("dummy")));
+  ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(shape, {}));
+  if (values.integer("layers") <= config.num_layers) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--layers must be at most {}, as many as {} has, not {}", config.num_layers,
+                           values.text("dummy"), values.integer("layers")));
+}
+
+Status check_bench_engine(const Values& values) {
+  RETURN_IF_ERROR(check_dummy_settings(values));
+  if (values.given("dummy") && values.given("prompts"))
+    return Error(ErrorCode::kInvalidArgument, "--prompts needs a model with a tokenizer; --dummy has none");
+  if (values.given("synthetic-acceptance") && values.integer("draft-tokens") == 0)
+    return Error(ErrorCode::kInvalidArgument, "--synthetic-acceptance goes with --draft-tokens only");
+  return {};
+}
+
 Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_requests, StepMeter* meter) {
   EngineOptions options = engine_options(values);
   if (values.given("dummy")) {
     options.dummy = values.text("dummy");
     options.layers = static_cast<int32_t>(values.integer("layers"));
     options.dummy_format = values.text("weights") == "fp8" ? DummyFormat::kFp8Block : DummyFormat::kBf16;
-  } else if (values.given("layers") || values.given("weights")) {
-    return Error(ErrorCode::kInvalidArgument, "--layers and --weights go with --dummy only");
   } else {
     ASSIGN_OR_RETURN(options.model_dir, model_dir(values));
   }
   const int32_t ranks = options.data_parallel_size;
   if (!values.given("max-num-seqs")) options.max_num_seqs = (num_requests + ranks - 1) / ranks;
-  if (values.given("synthetic-acceptance")) {
-    if (options.num_draft_tokens == 0)
-      return Error(ErrorCode::kInvalidArgument, "--synthetic-acceptance goes with --draft-tokens only");
-    options.synthetic_acceptance = values.real("synthetic-acceptance");
-  }
+  if (values.given("synthetic-acceptance")) options.synthetic_acceptance = values.real("synthetic-acceptance");
   options.adaptive_drafts = values.is_on("adaptive-drafts");
   // No more context than is asked for, so that caches of large shapes fit.
   if (options.max_model_len == 0 && values.given("dummy")) {

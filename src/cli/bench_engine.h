@@ -85,6 +85,9 @@ struct BenchRequest {
 Result<std::vector<BenchRequest>> run_requests(Engine& engine, std::span<const std::vector<int32_t>> prompts,
                                                int32_t output_len);
 
+// Errors: --layers or --weights without --dummy, and --model beside it.
+Status check_dummy_settings(const Values& values);
+
 // From --model or --dummy and the settings of an engine, with room for `num_requests` of the asked lengths.
 Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_requests, StepMeter* meter);
 

@@ -118,10 +118,13 @@ void write_json(const std::vector<KernelResult>& results, const std::vector<std:
 
 }  // namespace
 
+Status check_bench_kernels(const Values& values) {
+  if (!values.is_on("json") || !values.is_on("markdown")) return {};
+  return Error(ErrorCode::kInvalidArgument, "--json and --markdown are two forms of one table; give one of them");
+}
+
 Result<int> run_bench_kernels(const Values& values) {
   const bool json = values.is_on("json"), quiet = values.is_on("quiet");
-  if (json && values.is_on("markdown"))
-    return Error(ErrorCode::kInvalidArgument, "--json and --markdown are two forms of one table; give one of them");
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                    make_device(values.text("device"), static_cast<int32_t>(values.integer("threads"))));
   const CaseSize size = device->kind() == DeviceKind::kCuda ? CaseSize::kFull : CaseSize::kSmall;

@@ -12,6 +12,8 @@
 namespace lantern::cli {
 namespace {
 
+constexpr int64_t kMostRequests = 10'000'000;  // their prompts are made before
+
 struct Latencies {           // seconds
   std::vector<double> ttft;  // to the first token
   std::vector<double> tpot;  // of a request: each token after the first, on average
@@ -38,6 +40,13 @@ struct Named {
 };
 
 }  // namespace
+
+Status check_bench_latency(const Values& values) {
+  RETURN_IF_ERROR(check_bench_engine(values));
+  if (values.integer("requests") * (values.integer("repetitions") + 1) <= kMostRequests) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--requests times --repetitions must be at most {} requests in all", kMostRequests));
+}
 
 Result<int> run_bench_latency(const Values& values) {
   const auto count = static_cast<int32_t>(values.integer("requests"));

@@ -9,25 +9,16 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
-#include <limits>
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/value_forms.h"
 
 namespace lantern::cli {
 namespace {
 
 constexpr int64_t kMostAtOnce =
     4096;  // of descriptors that are asked of the system, where there is no limit of requests
-
-Result<double> request_rate(const Values& values) {
-  const std::string& text = values.text("request-rate");
-  if (text == "inf") return std::numeric_limits<double>::infinity();
-  Result<double> rate = parse_real(text);
-  if (rate.ok() && *rate > 0) return rate;
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--request-rate must be a number above 0, or inf, not '{}'", text));
-}
 
 Status write_file(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);
@@ -53,18 +44,23 @@ Status warm_up(ServerAccess& server, const ServeTarget& target, std::span<const 
 
 }  // namespace
 
+Status check_bench_serve(const Values& values) {
+  if (values.given("prompts") && values.given("dataset-name"))
+    return Error(ErrorCode::kInvalidArgument, "--prompts and --dataset-name both say what to ask; give one of them");
+  Result<Goodput> limits = parse_goodput(values.list("goodput"));
+  return limits.ok() ? Status() : std::move(limits).error().within("--goodput");
+}
+
 Result<int> run_bench_serve(const Values& values) {
   const bool quiet = values.is_on("quiet");
   const int64_t count = values.integer("requests");
   const int64_t num_warmups = values.integer("num-warmups");
   ServeSubject subject;
-  ASSIGN_OR_RETURN(subject.request_rate, request_rate(values));
+  ASSIGN_OR_RETURN(subject.request_rate, parse_request_rate(values.text("request-rate")));
   subject.burstiness = values.real("burstiness");
   if (values.given("max-concurrency")) subject.max_concurrency = values.integer("max-concurrency");
   subject.seed = static_cast<uint64_t>(values.integer("seed"));
   subject.dataset = values.given("prompts") ? values.text("prompts") : values.text("dataset-name");
-  if (values.given("prompts") && values.given("dataset-name"))
-    return Error(ErrorCode::kInvalidArgument, "--prompts and --dataset-name both say what to ask; give one of them");
   std::optional<Goodput> goodput;
   if (values.given("goodput")) {
     ASSIGN_OR_RETURN(goodput, parse_goodput(values.list("goodput")));

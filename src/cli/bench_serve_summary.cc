@@ -70,9 +70,9 @@ Result<Goodput> parse_goodput(const std::vector<std::string>& values) {
                                                       : nullptr;
       const Result<double> number = parse_real(part.substr(std::min(colon + 1, part.size())));
       if (least == nullptr || !number.ok() || *number < 0) {
-        return Error(ErrorCode::kInvalidArgument,
-                     fmt::format("--goodput: '{}' is none of ttft:MS, tpot:MS and e2el:MS", part));
+        return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is none of ttft:MS, tpot:MS and e2el:MS", part));
       }
+      if (*least) return Error(ErrorCode::kInvalidArgument, fmt::format("{} has two limits; give it one", name));
       *least = *number;
     }
   }

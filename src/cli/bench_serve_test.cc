@@ -129,8 +129,7 @@ TEST(BenchServeTest, GoodputIsReadOrRefused) {
   for (const char* wrong : {"ttft", "ttft:", "ttft:x", "itl:5", "ttft:-1", ":5"}) {
     const Result<Goodput> read = parse_goodput({wrong});
     ASSERT_FALSE(read.ok()) << wrong;
-    EXPECT_EQ(read.error().message(),
-              std::string("--goodput: '") + wrong + "' is none of ttft:MS, tpot:MS and e2el:MS");
+    EXPECT_EQ(read.error().message(), std::string("'") + wrong + "' is none of ttft:MS, tpot:MS and e2el:MS");
   }
 }
 

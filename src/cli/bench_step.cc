@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/bench_engine.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json_writer.h"
@@ -26,22 +27,31 @@ Result<std::unique_ptr<Session>> load(const Values& values, int32_t context, int
     return Session::load_dummy(values.text("dummy"), static_cast<int32_t>(values.integer("layers")), format, 0,
                                options);
   }
-  if (values.given("layers") || values.given("weights")) {
-    return Error(ErrorCode::kInvalidArgument, "--layers and --weights go with --dummy only");
-  }
-  options.model_dir = values.text("model");
+  ASSIGN_OR_RETURN(options.model_dir, model_dir(values));
   return Session::load(options);
+}
+
+DeviceKind kind_of(const Values& values) {
+  return values.text("device") == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
 }
 
 }  // namespace
 
-Result<int> run_bench_step(const Values& values) {
-  const DeviceKind kind = values.text("device") == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
-  ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind));
+Status check_bench_step(const Values& values) {
+  RETURN_IF_ERROR(check_dummy_settings(values));
+  ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind_of(values)));
   if (graphs == GraphMode::kVerify) {
     return Error(ErrorCode::kInvalidArgument,
                  "--graphs verify runs every step twice, which says nothing about its speed; use full or none");
   }
+  if (graphs != GraphMode::kFull || !values.given("prefill")) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               "--prefill goes with --graphs none only; with graphs the prompt is the context");
+}
+
+Result<int> run_bench_step(const Values& values) {
+  const DeviceKind kind = kind_of(values);
+  ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind));
   if (graphs == GraphMode::kFull) return run_bench_engine_step(values);
   if (kind != DeviceKind::kCpu) {
     return Error(ErrorCode::kUnsupported,

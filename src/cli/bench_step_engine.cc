@@ -72,10 +72,6 @@ Result<int> run_bench_engine_step(const Values& values) {
   const auto context = static_cast<int32_t>(values.integer("context"));
   const auto repetitions = static_cast<int32_t>(values.integer("repetitions"));
   const bool dummy = values.given("dummy"), quiet = values.is_on("quiet");
-  if (values.given("prefill")) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "--prefill goes with --graphs none only; with graphs the prompt is the context");
-  }
   EngineOptions options;
   options.device = values.text("device");
   options.threads = static_cast<int32_t>(values.integer("threads"));

@@ -15,6 +15,13 @@
 namespace lantern::cli {
 namespace {
 
+// With --url it is the server that decides these.
+constexpr std::string_view kOfAModelHere[] = {"model",         "device",      "threads", "kv-cache-dtype",
+                                              "max-model-len", "chat-format", "drafter", "draft-tokens",
+                                              "strict-config", "mla-form",    "graphs"};
+
+constexpr std::string_view kOfAServer[] = {"api-key", "served-model-name"};
+
 // Shows thinking dimmed on a terminal, and a blank line between it and the answer.
 class AnswerPrinter {
  public:
@@ -63,6 +70,9 @@ class Chat {
     write_text("\n");
     if (reply->end == ChatReply::End::kLength) {
       print_notice(fmt::format("(cut off after {} tokens)", reply->output_tokens));
+    } else if (reply->end == ChatReply::End::kFull) {
+      print_notice(
+          fmt::format("(cut off after {} tokens: the context is full; /clear begins anew)", reply->output_tokens));
     } else if (reply->end == ChatReply::End::kStopped) {
       print_notice("(stopped)");
     }
@@ -119,6 +129,23 @@ Result<bool> obey(const ChatCommand& command, Chat& chat) {
 }
 
 }  // namespace
+
+Status check_chat(const Values& values) {
+  const auto asked = [&](std::string_view name) { return values.origin(name) == Values::Origin::kCommandLine; };
+  for (const std::string_view name : kOfAModelHere) {
+    if (!values.given("url") || !asked(name)) continue;
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--{} is for a model in this process, and with --url a server has it; leave one of them out{}",
+                    name, name == "model" ? ", or name the server's model by --served-model-name" : ""));
+  }
+  for (const std::string_view name : kOfAServer) {
+    if (values.given("url") || !asked(name)) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--{} is for a server; name it with --url, or leave the flag out", name));
+  }
+  return {};
+}
 
 Result<int> run_chat(const Values& values) {
   const bool quiet = values.is_on("quiet");

@@ -68,7 +68,8 @@ class LocalPartner final : public ChatPartner {
     take(parser.push(detokenizer.flush()));
     take(parser.finish());
     if (cancelled) reply.end = ChatReply::End::kStopped;
-    if (result.finish_reason == FinishReason::kLength) reply.end = ChatReply::End::kLength;
+    if (result.finish_reason == FinishReason::kLength)
+      reply.end = room < max_tokens_ ? ChatReply::End::kFull : ChatReply::End::kLength;
     reply.prompt_tokens = static_cast<int64_t>(request.prompt.size());
     reply.output_tokens = static_cast<int64_t>(result.tokens.size());
     reply.prefill_seconds = result.prefill_seconds;
@@ -95,8 +96,13 @@ Result<std::unique_ptr<ChatPartner>> local_partner(const Values& values) {
                                   : parse_chat_format(name));
   ASSIGN_OR_RETURN(ChatEncoder encoder, ChatEncoder::create(format, model->tokenizer));
   ASSIGN_OR_RETURN(const SamplingSettings sampling, sampling_settings(values, model->name));
-  const int64_t max_tokens =
-      values.given("max-tokens") ? values.integer("max-tokens") : model->session->max_model_len();
+  const int64_t context = model->session->max_model_len();
+  const int64_t max_tokens = values.given("max-tokens") ? values.integer("max-tokens") : context;
+  if (max_tokens > context) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--max-tokens {} is more than the context of {} tokens holds; lower it, or leave it out",
+                             max_tokens, context));
+  }
   return std::unique_ptr<ChatPartner>(std::make_unique<LocalPartner>(std::move(model), std::move(encoder), sampling,
                                                                      max_tokens, values.is_on("quiet")));
 }

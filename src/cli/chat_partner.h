@@ -13,7 +13,8 @@
 namespace lantern::cli {
 
 struct ChatReply {
-  enum class End : uint8_t { kComplete, kLength, kStopped, kNeverBegan };  // the last two by an interrupt
+  // kFull: no room is left in the context. The last two are by an interrupt.
+  enum class End : uint8_t { kComplete, kLength, kFull, kStopped, kNeverBegan };
   End end = End::kComplete;
   ParsedOutput said;
   int64_t prompt_tokens = 0;
@@ -34,7 +35,7 @@ class ChatPartner {
 // From the settings of a model and its sampling.
 Result<std::unique_ptr<ChatPartner>> local_partner(const Values& values);
 // From --url, --api-key, --served-model-name and the settings of sampling, of which only those that were given are
-// sent: the server has its own. Errors: a setting that is for a model in this process; no such server.
+// sent: the server has its own. Errors: no such server.
 Result<std::unique_ptr<ChatPartner>> remote_partner(const Values& values);
 
 }  // namespace lantern::cli

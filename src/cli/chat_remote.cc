@@ -21,11 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLookForInterrupt = std::chrono::milliseconds(50);
 constexpr const char* kPath = "/v1/chat/completions";
 
-// What a server decides for itself.
-constexpr std::string_view kOfAModelHere[] = {"model",         "device",      "threads", "kv-cache-dtype",
-                                              "max-model-len", "chat-format", "drafter", "draft-tokens",
-                                              "strict-config", "mla-form",    "graphs"};
-
 // The fields of sampling that were asked for.
 json::object sampling_fields(const Values& values) {
   json::object fields;
@@ -145,13 +140,6 @@ class RemotePartner final : public ChatPartner {
 }  // namespace
 
 Result<std::unique_ptr<ChatPartner>> remote_partner(const Values& values) {
-  for (const std::string_view name : kOfAModelHere) {
-    if (values.origin(name) != Values::Origin::kCommandLine) continue;
-    return Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--{} is for a model in this process, and with --url a server has it; leave one of them out{}",
-                    name, name == "model" ? ", or name the server's model by --served-model-name" : ""));
-  }
   ASSIGN_OR_RETURN(ServerAccess server, ServerAccess::open(values));
   std::string model = values.text("served-model-name");
   if (model.empty()) {

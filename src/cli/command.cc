@@ -1,5 +1,6 @@
 #include "cli/command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
 #include <system_error>
@@ -7,6 +8,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cli/console.h"
+#include "cli/option_names.h"
 
 namespace lantern::cli {
 namespace {
@@ -74,6 +76,7 @@ const std::vector<Command>& commands() {
                                {"quiet"}}),
        .exactly_one_of = {"prompt", "prompt-file", "tokens"},
        .example = "lantern generate --prompt \"Question: What is 6 times 7?\" --max-tokens 64 --temperature 0",
+       .check = &check_generate,
        .run = &run_generate},
       {.name = "chat",
        .summary = "Talk with the model, or with a server's",
@@ -102,6 +105,7 @@ const std::vector<Command>& commands() {
                        {"graphs"},
                        {"quiet"}}),
        .example = "lantern chat --system \"Answer briefly.\"",
+       .check = &check_chat,
        .run = &run_chat},
       {.name = "score",
        .summary = "Log-probabilities of a given text",
@@ -163,6 +167,10 @@ const std::vector<Command>& commands() {
                         "Seed of requests that name none: this plus the line's number (default: a fresh one)"},
                        {"quiet"}}),
        .example = "lantern run-batch -i requests.jsonl -o results.jsonl",
+       .note =
+           "Requests that cannot be answered have an error in the results, and the exit code is 0 all the same; it is "
+           "1 where not one request of the file has an answer.",
+       .check = &check_run_batch,
        .run = &run_run_batch},
       {.name = "serve",
        .summary = "Answer requests of the OpenAI API over HTTP",
@@ -211,6 +219,7 @@ const std::vector<Command>& commands() {
                                {"config"},
                                {"quiet", std::nullopt, "No statistics on stderr"}}),
        .example = "lantern serve models/tiny --port 8000",
+       .check = &check_serve,
        .run = &run_serve},
       {.name = "top",
        .summary = "A server, watched live: tokens/s, requests, cache, drafts, latencies",
@@ -255,17 +264,20 @@ const std::vector<Command>& commands() {
        .exactly_one_of = {"dummy", "model"},
        .example = "lantern bench step --device cpu --dummy glm47-flash --layers 8 --json",
        .watches_interrupts = false,
+       .check = &check_bench_step,
        .run = &run_bench_step},
       {.name = "bench throughput",
        .summary = "Speed of many requests at once, beside what the bytes that a step reads allow",
        .settings = of_engine_bench({{"requests"}}),
        .example = "lantern bench throughput --model models/tiny --requests 64 --json",
+       .check = &check_bench_engine,
        .run = &run_bench_throughput},
       {.name = "bench latency",
        .summary = "Time to the first token, between tokens and to the end, as percentiles",
        .settings = of_engine_bench({{"requests", "1", "Requests that run together"},
                                     {"repetitions", "20", "Times that so many are run together"}}),
        .example = "lantern bench latency --model models/tiny --output-len 32 --json",
+       .check = &check_bench_latency,
        .run = &run_bench_latency},
       {.name = "bench serve",
        .summary = "Load on a server of the OpenAI API, and how it stands it; names and definitions as vLLM's",
@@ -301,6 +313,7 @@ const std::vector<Command>& commands() {
                     {"quiet"}},
        .example =
            "lantern bench serve --url http://127.0.0.1:8000 --dataset-name chat --max-concurrency 8 --html run.html",
+       .check = &check_bench_serve,
        .run = &run_bench_serve},
       {.name = "bench memory",
        .summary = "Bandwidth of reading memory with all threads",
@@ -320,6 +333,7 @@ const std::vector<Command>& commands() {
                     {"markdown", std::nullopt, "Print the table as Markdown"},
                     {"quiet"}},
        .example = "lantern bench kernels --filter moe --markdown",
+       .check = &check_bench_kernels,
        .run = &run_bench_kernels},
       {.name = "plan",
        .summary = "The step plan of a batch: lengths, slots, schedules, views, and what is wrong with it",
@@ -348,6 +362,7 @@ const std::vector<Command>& commands() {
        .settings = {{"markdown"}, {"man"}},
        .example = "lantern help generate",
        .watches_interrupts = false,
+       .check = &check_help,
        .run = &run_help},
       {.name = "completion",
        .summary = "What makes a shell complete commands, flags and their values; SHELL is bash",
@@ -356,6 +371,7 @@ const std::vector<Command>& commands() {
        .settings = {},
        .example = "lantern completion bash",
        .watches_interrupts = false,
+       .check = &check_completion,
        .run = &run_completion},
   };
   return kCommands;
@@ -390,6 +406,7 @@ std::vector<SettingUse> settings_of(const Command& command) {
 }
 
 int run(std::span<const std::string> arguments) {
+  hold_standard_descriptors();
   Invocation invocation = parse_command_line(arguments);
   ignore_closed_pipes();
   Result<int> outcome = kSuccess;
@@ -405,33 +422,52 @@ int run(std::span<const std::string> arguments) {
   }
   if (Status written = output_status(); outcome.ok() && !written.ok()) outcome = std::move(written).error();
   if (outcome.ok()) return *outcome;
-  print_error(outcome.error().message());
+  const std::string& message = outcome.error().message();
+  print_error(invocation.command == nullptr ? message : with_flags(message, *invocation.command));
   return outcome.error().code() == ErrorCode::kOutOfMemory ? kOutOfMemoryExit : kFailure;
 }
 
-Result<int> run_help(const Values& values) {
-  if (values.is_on("markdown")) {
-    write_text(help_markdown());
-    return kSuccess;
-  }
-  if (values.is_on("man")) {
-    write_text(man_page());
-    return kSuccess;
-  }
+namespace {
+
+// Whether `words` name a command, or are the first word of some.
+bool is_named_by(const Command& command, const std::string& words) {
+  return command.name == words || command.name.starts_with(words + " ");
+}
+
+}  // namespace
+
+Status check_help(const Values& values) {
   const std::string& wanted = values.text("COMMAND...");
-  if (wanted.empty()) {
-    write_text(overview_text());
-    return kSuccess;
+  if (int{values.is_on("markdown")} + int{values.is_on("man")} + int{!wanted.empty()} > 1) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--markdown, --man and the name of a command ask for three different texts; give one of them");
   }
-  bool found = false;
-  for (const Command& command : commands()) {
-    if (command.name == wanted || command.name.starts_with(wanted + " ")) {
-      write_text(help_text(command));
-      found = true;
-    }
+  if (wanted.empty() ||
+      std::ranges::any_of(commands(), [&](const Command& command) { return is_named_by(command, wanted); })) {
+    return {};
   }
-  if (found) return kSuccess;
-  return Error(ErrorCode::kInvalidArgument, fmt::format("there is no command '{}'; lantern help lists them", wanted));
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  const auto meant = closest(wanted, names);
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("there is no command '{}'{}", wanted,
+                           meant ? fmt::format(", did you mean '{}'?", *meant) : std::string()));
+}
+
+Result<int> run_help(const Values& values) {
+  const std::string& wanted = values.text("COMMAND...");
+  std::string text;
+  if (values.is_on("markdown")) {
+    text = help_markdown();
+  } else if (values.is_on("man")) {
+    text = man_page();
+  } else if (wanted.empty()) {
+    text = overview_text();
+  } else {
+    for (const Command& command : commands()) text += is_named_by(command, wanted) ? help_text(command) : "";
+  }
+  write_text(text);
+  return kSuccess;
 }
 
 }  // namespace lantern::cli

@@ -32,8 +32,11 @@ struct Command {
   std::vector<SettingUse> settings;
   std::vector<std::string_view> exactly_one_of = {};  // settings of which one must be given, and only one
   std::string_view example;                           // a command line that works in a checkout
+  std::string_view note = {};                         // a sentence more for its help
   // The command asks interrupted() and ends in order; where it does not, Ctrl-C ends the process at once.
   bool watches_interrupts = true;
+  // What is bad usage by the values alone but not by one of them: settings that contradict each other, and the like.
+  Status (*check)(const Values& values) = nullptr;
   // Returns the exit code. Values has the positional under its name.
   Result<int> (*run)(const Values& values);
 };
@@ -63,7 +66,20 @@ std::optional<std::string> closest(std::string_view word, const std::vector<std:
 // Runs the command line; prints errors to stderr as "lantern: error: ...".
 int run(std::span<const std::string> arguments);
 
-// One function per command, each in the file of its name.
+// The checks of commands; these and the functions below are in the files of their commands' names.
+Status check_generate(const Values& values);
+Status check_chat(const Values& values);
+Status check_run_batch(const Values& values);
+Status check_serve(const Values& values);
+Status check_bench_step(const Values& values);
+Status check_bench_engine(const Values& values);  // of bench throughput, and of bench latency as well
+Status check_bench_latency(const Values& values);
+Status check_bench_serve(const Values& values);
+Status check_bench_kernels(const Values& values);
+Status check_help(const Values& values);
+Status check_completion(const Values& values);
+
+// One function per command.
 Result<int> run_generate(const Values& values);
 Result<int> run_chat(const Values& values);
 Result<int> run_score(const Values& values);

@@ -1,5 +1,6 @@
 #include "cli/console.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -64,6 +65,13 @@ Status output_status() {
   // Whoever closes a pipe has read enough.
   if (output_errno == 0 || output_errno == EPIPE) return {};
   return Error(ErrorCode::kIo, fmt::format("standard output cannot be written: {}", std::strerror(output_errno)));
+}
+
+void hold_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // The lowest that is free is the one that was missing.
+    if (fcntl(descriptor, F_GETFD) < 0) open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 void ignore_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }

@@ -24,6 +24,9 @@ bool output_lost();
 // Whether everything written so far has arrived. Errors: a full disk and the like; not a reader who has left.
 Status output_status();
 
+// A standard descriptor that the process was started without must not become that of a file which is opened next: its
+// place is taken by one that can be used no more than a closed one.
+void hold_standard_descriptors();
 // A reader who has left shows in write_text() instead of ending the process.
 void ignore_closed_pipes();
 // The first Ctrl-C (or SIGTERM) after watch_interrupts() only raises a flag; a second one ends the process.

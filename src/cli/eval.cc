@@ -21,6 +21,7 @@ struct Completion {
   bool correct = false;
   size_t prompt_tokens = 0;
   size_t completion_tokens = 0;
+  bool context_full = false;  // what cut it off before its max_tokens
 };
 
 Result<Completion> run_item(LoadedModel& model, const EvalItem& item) {
@@ -43,6 +44,8 @@ Result<Completion> run_item(LoadedModel& model, const EvalItem& item) {
   completion.correct = completion.answer == strip(item.answer);
   completion.prompt_tokens = request.prompt.size();
   completion.completion_tokens = result.tokens.size();
+  completion.context_full =
+      result.finish_reason == FinishReason::kLength && result.tokens.size() < static_cast<size_t>(request.max_tokens);
   return completion;
 }
 
@@ -79,6 +82,7 @@ Result<int> run_eval(const Values& values) {
   size_t correct = 0;
   size_t generated = 0;
   size_t prompted = 0;
+  size_t cut = 0;
   const auto start = std::chrono::steady_clock::now();
   {
     Progress progress(task.stem().string(), static_cast<int64_t>(items.size()), values.is_on("quiet"));
@@ -90,12 +94,19 @@ Result<int> run_eval(const Values& values) {
       correct += completion->correct ? 1 : 0;
       generated += completion->completion_tokens;
       prompted += completion->prompt_tokens;
+      cut += completion->context_full ? 1 : 0;
       if (output.is_open() && !(output << item_json(item, *completion) << std::endl)) {
         return Error(ErrorCode::kIo,
                      fmt::format("{}: cannot be written: {}", values.text("output"), std::strerror(errno)));
       }
       progress.update(static_cast<int64_t>(done));
     }
+  }
+  if (cut > 0) {
+    print_notice(
+        fmt::format("{} answers ended where the context of {} tokens was full, before the max_tokens of their "
+                    "items; raise --max-model-len",
+                    cut, model.session->max_model_len()));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double exact_match = done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0;

@@ -7,6 +7,7 @@
 #include "cli/json_writer.h"
 #include "cli/model_access.h"
 #include "cli/text_stream.h"
+#include "engine/bad_words.h"
 
 namespace lantern::cli {
 namespace {
@@ -49,6 +50,21 @@ Result<Output> generate_text(LoadedModel& model, const GenerateRequest& request,
   return output;
 }
 
+// --max-tokens, or what the context has room for. Errors: --max-tokens or --min-tokens is more than that.
+Result<int32_t> most_tokens(const Values& values, size_t prompt_size, int32_t context) {
+  const int64_t room = context - static_cast<int64_t>(prompt_size);
+  if (room < 1) return 1;  // the session says that the prompt is too long
+  for (const std::string_view name : {"max-tokens", "min-tokens"}) {
+    if (!values.given(name) || values.integer(name) <= room) continue;
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--{} {} is more than the {} tokens that a context of {} has left after a prompt of {}; lower "
+                    "it, or leave it out",
+                    name, values.integer(name), room, context, prompt_size));
+  }
+  return static_cast<int32_t>(values.given("max-tokens") ? values.integer("max-tokens") : room);
+}
+
 std::string as_json(const std::string& model, const GenerateRequest& request, const Output& output,
                     const Session& session) {
   const GenerateResult& result = output.result;
@@ -73,19 +89,28 @@ std::string as_json(const std::string& model, const GenerateRequest& request, co
 
 }  // namespace
 
-Result<int> run_generate(const Values& values) {
-  for (const std::string& stop : values.list("stop")) {
-    if (stop.empty()) return Error(ErrorCode::kInvalidArgument, "--stop must have at least one character");
+Status check_generate(const Values& values) {
+  const int64_t min_tokens = values.integer("min-tokens");
+  if (values.given("max-tokens") && min_tokens > values.integer("max-tokens")) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--min-tokens is {}, above --max-tokens, which is {}",
+                                                          min_tokens, values.integer("max-tokens")));
   }
+  GenerateRequest request;
+  RETURN_IF_ERROR(set_token_rules(values, request));
+  return check_token_rules({.logit_bias = request.logit_bias, .stop_token_ids = request.stop_token_ids});
+}
+
+Result<int> run_generate(const Values& values) {
   ASSIGN_OR_RETURN(LoadedModel model, load_model(values, true, true));
   GenerateRequest request;
   ASSIGN_OR_RETURN(request.prompt, input_ids(values, model.tokenizer, "prompt", "prompt-file", "tokens"));
   ASSIGN_OR_RETURN(request.sampling, sampling_settings(values, model.name));
-  const int64_t room = model.session->max_model_len() - static_cast<int64_t>(request.prompt.size());
-  request.max_tokens =
-      static_cast<int32_t>(values.given("max-tokens") ? values.integer("max-tokens") : std::max<int64_t>(room, 1));
+  ASSIGN_OR_RETURN(request.max_tokens, most_tokens(values, request.prompt.size(), model.session->max_model_len()));
   request.ignore_eos = values.is_on("ignore-eos");
-  RETURN_IF_ERROR(set_token_rules(values, model.tokenizer, request));
+  RETURN_IF_ERROR(set_token_rules(values, request));
+  ASSIGN_OR_RETURN(request.bad_words,
+                   encode_bad_words(model.tokenizer, values.list("bad-words"),
+                                    {.name = "--bad-words", .parse_special = values.is_on("special-tokens")}));
 
   const bool json = values.is_on("json");
   ASSIGN_OR_RETURN(const Output output,

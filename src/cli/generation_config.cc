@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cli/console.h"
+#include "ops/sampling_settings.h"
 
 namespace lantern::cli {
 
@@ -42,6 +43,11 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir
     }
     config.top_k = static_cast<int32_t>(*top_k);
   }
+  SamplingSettings settings;
+  settings.temperature = static_cast<float>(config.temperature.value_or(1));
+  settings.top_p = static_cast<float>(config.top_p.value_or(1));
+  settings.repetition_penalty = static_cast<float>(config.repetition_penalty.value_or(1));
+  if (Status checked = check_sampling(settings); !checked.ok()) return std::move(checked).error().within(path.string());
   const boost::json::value* do_sample = object.if_contains("do_sample");
   if (do_sample != nullptr && do_sample->is_bool() && !do_sample->get_bool()) config.temperature = 0;
   return config;

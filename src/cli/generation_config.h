@@ -17,7 +17,7 @@ struct GenerationConfig {
 };
 
 // DIR/generation_config.json; everything unset where there is none. Errors: not JSON, a value of the wrong type,
-// a top_k that int32 cannot hold; the ranges of the others are the session's to check.
+// a number out of its range.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir);
 
 }  // namespace lantern::cli

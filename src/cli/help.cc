@@ -55,7 +55,7 @@ std::span<const std::pair<std::string_view, std::string_view>> exit_codes() {
   static constexpr std::pair<std::string_view, std::string_view> kCodes[] = {
       {"0", "success"},
       {"1", "the input or the set-up is at fault; one line on standard error says what"},
-      {"2", "bad usage: an unknown flag, a value out of range"},
+      {"2", "bad usage: an unknown flag, one that is there twice, a value that is empty, malformed or out of range"},
       {"3", "memory or device"},
       {"128 + n", "ended by signal n (130: Ctrl-C; what was generated so far is kept)"},
   };
@@ -76,6 +76,7 @@ std::string overview_text() {
 std::string help_text(const Command& command) {
   std::string text = fmt::format("{}\n\nusage: {}\n", command.summary, usage_line(command));
   if (!command.example.empty()) text += fmt::format("example: {}\n", command.example);
+  if (!command.note.empty()) text += fmt::format("\n{}\n", command.note);
   text += "\nflags (_ and - are the same in their names; sizes take k, Ki, M, ...):\n";
   for (const SettingUse& use : settings_of(command)) {
     const Setting& setting = find_setting(use.name);
@@ -91,7 +92,8 @@ std::string help_markdown() {
       "# Command line\n\nMade by `lantern help --markdown`; do not edit by hand.\n\n"
       "Text goes to standard output, progress and statistics to standard error. `_` and `-` are the same in flag "
       "names.\n"
-      "Every switch has a `--no-` twin. Sizes take suffixes: `k`, `m`, `g` are powers of 1000 (`1.5k`), `K`, `M`, `G` "
+      "Every switch has a `--no-` twin; no flag may be given twice but the repeatable ones.\nSizes take suffixes: `k`, "
+      "`m`, `g` are powers of 1000 (`1.5k`), `K`, `M`, `G` "
       "and\n"
       "`Ki`, `Mi`, `Gi` powers of 1024. Where a flag names an environment variable, the flag wins.\n\n"
       "`lantern help --man` is the same as a manual page, `lantern completion bash` makes bash complete all of it:\n\n"
@@ -102,6 +104,7 @@ std::string help_markdown() {
   for (const Command& command : all_commands()) {
     text += fmt::format("\n## lantern {}\n\n{}.\n\n```\n{}\n```\n\nExample: `{}`\n", command.name, command.summary,
                         usage_line(command), command.example);
+    if (!command.note.empty()) text += fmt::format("\n{}\n", command.note);
     text += "\n| flag | meaning |\n|---|---|\n";
     for (const SettingUse& use : settings_of(command)) {
       const Setting& setting = find_setting(use.name);

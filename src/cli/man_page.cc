@@ -52,6 +52,7 @@ std::string man_page() {
     text += fmt::format(".SH LANTERN {}\n{}.\n.PP\n.B {}\n", roff(upper(command.name)), roff(command.summary),
                         roff(usage_line(command)));
     text += fmt::format(".PP\nExample:\n.PP\n.RS\n.nf\n{}\n.fi\n.RE\n", roff(command.example));
+    if (!command.note.empty()) text += fmt::format(".PP\n{}\n", roff(command.note));
     for (const SettingUse& use : settings_of(command)) {
       const Setting& setting = find_setting(use.name);
       text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(flag_column(setting, use)), roff(help_column(setting, use)));

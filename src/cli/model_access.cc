@@ -1,13 +1,17 @@
 #include "cli/model_access.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <random>
 
 #include "cli/console.h"
 #include "cli/generation_config.h"
-#include "engine/bad_words.h"
+#include "cli/value_forms.h"
 
 namespace lantern::cli {
 namespace fs = std::filesystem;
@@ -28,9 +32,25 @@ std::optional<fs::path> default_model_above(fs::path from) {
 
 }  // namespace
 
+Status check_model_dir(const fs::path& dir) {
+  constexpr const char* kModel = "a model is a folder with config.json, tokenizer and safetensors";
+  std::error_code failure;
+  const fs::file_status status = fs::status(dir, failure);
+  if (status.type() == fs::file_type::not_found)
+    return Error(ErrorCode::kNotFound, fmt::format("{} does not exist; {}", dir.string(), kModel));
+  if (failure) return Error(ErrorCode::kIo, fmt::format("{} cannot be looked at: {}", dir.string(), failure.message()));
+  if (!fs::is_directory(status))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{} is a file; {}", dir.string(), kModel));
+  if (::faccessat(AT_FDCWD, dir.c_str(), R_OK | X_OK, AT_EACCESS) != 0)
+    return Error(ErrorCode::kIo, fmt::format("{} may not be read: {}", dir.string(), std::strerror(errno)));
+  return {};
+}
+
 Result<fs::path> model_dir(const Values& values) {
-  if (!values.text("model").empty()) return fs::path(values.text("model"));
-  return default_model_dir();
+  if (!values.given("model")) return default_model_dir();
+  const fs::path dir = values.text("model");
+  RETURN_IF_ERROR(check_model_dir(dir));
+  return dir;
 }
 
 Result<fs::path> default_model_dir() {
@@ -64,30 +84,9 @@ Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, b
   return LoadedModel{.session = std::move(session), .tokenizer = std::move(tokenizer), .name = dir.string()};
 }
 
-Result<std::vector<int32_t>> parse_token_ids(std::string_view text) {
-  std::vector<int32_t> ids;
-  constexpr std::string_view kSeparators = " ,\t\n[]";
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(kSeparators), text.size()));
-    if (text.empty()) return ids;
-    const size_t length = std::min(text.find_first_of(kSeparators), text.size());
-    Result<int64_t> id = parse_integer(text.substr(0, length));
-    if (!id.ok() || *id < 0 || *id > INT32_MAX) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("'{}' is not a token id; give ids as 0,17,42", text.substr(0, length)));
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-    text.remove_prefix(length);
-  }
-}
-
 Result<std::vector<int32_t>> input_ids(const Values& values, const Tokenizer& tokenizer, std::string_view text_setting,
                                        std::string_view file_setting, std::string_view ids_setting) {
-  if (values.given(ids_setting)) {
-    ASSIGN_OR_RETURN(std::vector<int32_t> ids, parse_token_ids(values.text(ids_setting)));
-    if (ids.empty()) return Error(ErrorCode::kInvalidArgument, fmt::format("--{} names no token id", ids_setting));
-    return ids;
-  }
+  if (values.given(ids_setting)) return parse_token_ids(values.text(ids_setting));
   std::string text = values.text(text_setting);
   if (values.given(file_setting)) {
     ASSIGN_OR_RETURN(text, read_text(values.text(file_setting)));
@@ -121,22 +120,15 @@ Result<SamplingSettings> sampling_settings(const Values& values, const fs::path&
   return settings;
 }
 
-Status set_token_rules(const Values& values, const Tokenizer& tokenizer, GenerateRequest& request) {
+Status set_token_rules(const Values& values, GenerateRequest& request) {
   for (const std::string& entry : values.list("logit-bias")) {
-    const size_t equals = std::min(entry.find('='), entry.size());
-    const Result<int64_t> id = parse_integer(std::string_view(entry).substr(0, equals));
-    const Result<double> bias = parse_real(std::string_view(entry).substr(std::min(equals + 1, entry.size())));
-    if (!id.ok() || !bias.ok() || *id < 0 || *id > INT32_MAX) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--logit-bias '{}' is not a token id and a number; give it as 17=-2.5", entry));
-    }
-    request.logit_bias.push_back({static_cast<int32_t>(*id), static_cast<float>(*bias)});
+    ASSIGN_OR_RETURN(const LogitBias bias, parse_logit_bias(entry));
+    request.logit_bias.push_back(bias);
   }
-  ASSIGN_OR_RETURN(request.bad_words,
-                   encode_bad_words(tokenizer, values.list("bad-words"),
-                                    {.name = "--bad-words", .parse_special = values.is_on("special-tokens")}));
   request.min_tokens = static_cast<int32_t>(values.integer("min-tokens"));
-  ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(values.text("stop-token-ids")));
+  if (values.given("stop-token-ids")) {
+    ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(values.text("stop-token-ids")));
+  }
   return {};
 }
 

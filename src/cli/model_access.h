@@ -18,7 +18,9 @@ namespace lantern::cli {
 // models/tiny of the checkout that the executable was built in, or of the current folder or one above it. Errors:
 // neither exists.
 Result<std::filesystem::path> default_model_dir();
-// --model, or the default.
+// Errors: `dir` is none, or may not be read.
+Status check_model_dir(const std::filesystem::path& dir);
+// --model, or the default. Errors: as above.
 Result<std::filesystem::path> model_dir(const Values& values);
 
 struct LoadedModel {
@@ -30,9 +32,6 @@ struct LoadedModel {
 // them, --indexer, or, if they generate, --draft-tokens, --drafter, --mla-form and --graphs.
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool generates);
 
-// "0,17,42", "0 17 42" or "[0, 17, 42]".
-Result<std::vector<int32_t>> parse_token_ids(std::string_view text);
-
 // The ids of --text_setting, --file_setting or --ids_setting, of which the command demands exactly one. Errors: nothing
 // in it.
 Result<std::vector<int32_t>> input_ids(const Values& values, const Tokenizer& tokenizer, std::string_view text_setting,
@@ -41,9 +40,8 @@ Result<std::vector<int32_t>> input_ids(const Values& values, const Tokenizer& to
 // Flags, then DIR/generation_config.json, then temperature 1 and no filter. Without --seed a fresh one.
 Result<SamplingSettings> sampling_settings(const Values& values, const std::filesystem::path& dir);
 
-// --logit-bias, --bad-words, --min-tokens and --stop-token-ids into `request`. A bad word counts as written and with a
-// space before it, which may be another token. Errors: not of the form that help shows.
-Status set_token_rules(const Values& values, const Tokenizer& tokenizer, GenerateRequest& request);
+// --logit-bias, --min-tokens and --stop-token-ids into `request`.
+Status set_token_rules(const Values& values, GenerateRequest& request);
 
 // Shares of accepted drafts by place, given that those before were: as `"draft_acceptance": [0.99, 0.97]` (null where
 // none was checked), and as a line of text; nothing without drafts.

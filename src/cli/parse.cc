@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/config_file.h"
+#include "cli/option_names.h"
 
 namespace lantern::cli {
 namespace {
@@ -47,6 +48,8 @@ std::string spellings(const Setting& setting) {
   }
   return all;
 }
+
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
 
 std::string negated_spellings(const Setting& setting) {
   std::string all = fmt::format(",!--no-{}", setting.name);
@@ -109,11 +112,23 @@ Invocation unknown_argument(const Command& command, const std::string& argument)
   return usage_error(fmt::format("unknown flag '{}'", flag), hint);
 }
 
+// Of a command line that has a setting more than once.
+Error given_again(const Setting& setting, size_t times) {
+  const std::string also =
+      setting.aliases.empty() ? std::string() : fmt::format(" ({} is the same flag)", first_word(setting.aliases));
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("--{} is given {} times{}; give it once", setting.name, times, also)};
+}
+
 Status check_exactly_one(const Command& command, const Values& values) {
+  // A flag wins over the environment's word for another of them.
+  const bool by_flag = std::ranges::any_of(command.exactly_one_of, [&](std::string_view name) {
+    return values.origin(name) == Values::Origin::kCommandLine;
+  });
   int given = 0;
   std::string names;
   for (const std::string_view name : command.exactly_one_of) {
-    given += values.given(name) ? 1 : 0;
+    given += (by_flag ? values.origin(name) == Values::Origin::kCommandLine : values.given(name)) ? 1 : 0;
     names += fmt::format("{}--{}", names.empty() ? "" : ", ", name);
   }
   if (given == 1 || command.exactly_one_of.empty()) return {};
@@ -154,6 +169,7 @@ Status fill_from_file(const Command& command, const std::string& text, Values& v
       return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, which is there already", where, other->second));
     if (entry.is_list && !setting->repeatable)
       return Error(ErrorCode::kInvalidArgument, where + " takes one value, not a list");
+    if (entry.values.empty()) return Error(ErrorCode::kInvalidArgument, where + " is a list of nothing; leave it out");
     for (const std::string& value : entry.values) RETURN_IF_ERROR(check_value(*setting, where, value));
     if (!values.given(setting->name)) values.set(setting->name, std::move(entry.values), Values::Origin::kConfigFile);
   }
@@ -168,6 +184,7 @@ Status fill(const Command& command, CLI::App& app, std::map<std::string_view, st
     const Setting& setting = find_setting(use.name);
     values.declare(setting.name, use.default_value.value_or(setting.default_value));
     const CLI::Option* option = app.get_option(fmt::format("--{}", setting.name));
+    if (option->count() > 1 && !setting.repeatable) return given_again(setting, option->count());
     if (option->count() > 0) {
       std::vector<std::string> given =
           setting.type == SettingType::kSwitch ? option->reduced_results() : texts[setting.name];
@@ -279,8 +296,14 @@ Invocation parse_command_line(std::span<const std::string> arguments) {
     }
     invocation.values.declare(command->positional, "");
     if (!positional.empty()) {
-      invocation.values.set(command->positional, {fmt::format("{}", fmt::join(positional, " "))});
+      std::string named = fmt::format("{}", fmt::join(positional, " "));
+      if (named.empty()) return usage_error(fmt::format("{} is empty; name one", command->positional), hint);
+      invocation.values.set(command->positional, {std::move(named)});
     }
+  }
+  if (command->check != nullptr) {
+    if (const Status checked = command->check(invocation.values); !checked.ok())
+      return usage_error(with_flags(checked.error().message(), *command), hint);
   }
   invocation.command = command;
   return invocation;

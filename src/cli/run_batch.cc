@@ -69,6 +69,7 @@ class BatchRun {
     int64_t answered = 0;
     int64_t errors = 0;
     int64_t done_before = 0;
+    int64_t answered_before = 0;  // of those, the ones that are no errors
     int64_t completion_tokens = 0;
   };
 
@@ -98,6 +99,7 @@ class BatchRun {
     if (!line) return false;
     if (results_.has_id(line->id) || (!line->custom_id.empty() && results_.has_custom_id(line->custom_id))) {
       ++totals_.done_before;
+      totals_.answered_before += results_.has_answer(line->id, line->custom_id) ? 1 : 0;
       return true;
     }
     if (!line->fault.empty()) {
@@ -198,11 +200,14 @@ Status check_files(const std::string& input, const std::string& output) {
 
 }  // namespace
 
+Status check_run_batch(const Values& values) {
+  if (values.given("input") && values.given("output")) return {};
+  return Error(ErrorCode::kInvalidArgument, "lantern run-batch needs --input FILE and --output FILE");
+}
+
 Result<int> run_run_batch(const Values& values) {
   const std::string& input_path = values.text("input");
   const std::string& output_path = values.text("output");
-  if (input_path.empty() || output_path.empty())
-    return Error(ErrorCode::kInvalidArgument, "lantern run-batch needs --input FILE and --output FILE");
   RETURN_IF_ERROR(check_files(input_path, output_path));
   ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(input_path));
   ASSIGN_OR_RETURN(BatchResults results, BatchResults::open(output_path));
@@ -231,7 +236,14 @@ Result<int> run_run_batch(const Values& values) {
                              rate_text(totals.completion_tokens, seconds)));
     if (interrupted()) print_notice("interrupted; the same command goes on where this one stopped");
   }
-  return interrupted() ? interrupt_exit_code() : static_cast<int>(kSuccess);
+  if (interrupted()) return interrupt_exit_code();
+  if (input.num_lines() > 0 && totals.answered + totals.answered_before == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: none of the {} requests of {} has an answer; the results "
+                             "say why",
+                             output_path, input.num_lines(), input_path));
+  }
+  return static_cast<int>(kSuccess);
 }
 
 }  // namespace lantern::cli

@@ -32,11 +32,6 @@ std::chrono::milliseconds milliseconds(const Values& values, std::string_view na
 
 Result<ApiKeys> api_keys(const Values& values, std::string_view setting, std::string_view file_setting) {
   std::vector<std::string> keys = values.list(setting);
-  // An empty key, as of a variable that is not set, must not open a server that was meant to be closed.
-  if (values.given(setting) && (keys.empty() || std::ranges::any_of(keys, &std::string::empty))) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--{} is empty; give it a key, or leave it out for a server without keys", setting));
-  }
   if (const std::string& file = values.text(file_setting); !file.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> more, ApiKeys::read_file(file));
     keys.insert(keys.end(), more.begin(), more.end());
@@ -254,17 +249,19 @@ void shut_down(const Values& values, ApiServer& api, HttpServer& http) {
 
 }  // namespace
 
+Status check_serve(const Values& values) {
+  const std::string& model = values.text("MODEL");
+  if (model.empty() || values.origin("model") != Values::Origin::kCommandLine || values.text("model") == model)
+    return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("the model is '{}' and also --model '{}'; name it once", model, values.text("model")));
+}
+
 Result<int> run_serve(const Values& values) { return serve_with_hooks(values, {}); }
 
 Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> hooks) {
   Values with_model = values;
-  if (const std::string& model = values.text("MODEL"); !model.empty()) {
-    if (values.origin("model") == Values::Origin::kCommandLine && values.text("model") != model) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("the model is '{}' and also --model '{}'; name it once", model, values.text("model")));
-    }
-    with_model.set("model", {model});
-  }
+  if (const std::string& model = values.text("MODEL"); !model.empty()) with_model.set("model", {model});
   ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(with_model));
   options.engine.max_queued = kMaxQueued;
   options.engine.hooks = std::move(hooks);

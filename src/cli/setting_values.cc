@@ -86,7 +86,13 @@ Status check_value(const Setting& setting, std::string_view flag, std::string_vi
   double number = 0;
   switch (setting.type) {
     case SettingType::kText:
-    case SettingType::kPath: return {};
+    case SettingType::kPath: {
+      if (value.empty() && !setting.may_be_empty) {
+        return Error(ErrorCode::kInvalidArgument, fmt::format("{} is empty; give it a value, or leave it out", flag));
+      }
+      Status formed = setting.form == nullptr ? Status() : setting.form(value);
+      return formed.ok() ? Status() : std::move(formed).error().within(flag);
+    }
     case SettingType::kSwitch:
       if (value == "true" || value == "false") return {};
       return Error(ErrorCode::kInvalidArgument, fmt::format("{} must be true or false, not '{}'", flag, value));
@@ -106,6 +112,8 @@ Status check_value(const Setting& setting, std::string_view flag, std::string_vi
       Result<double> parsed = parse_real(value);
       if (!parsed.ok()) return std::move(parsed).error().within(flag);
       number = *parsed;
+      // What float holds no more is 0 where it is used.
+      if (static_cast<float>(number) == 0.0f) number = 0;
       break;
     }
   }

@@ -3,12 +3,18 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "cli/value_forms.h"
+#include "model/config.h"
+#include "ops/memory_read.h"
+#include "server/http_client.h"
 
 namespace lantern::cli {
 namespace {
 
 constexpr Limits kPositive{.lowest = 1, .highest = 2147483647};
 constexpr Limits kNotNegative{.lowest = 0, .highest = 2147483647};
+// Of texts to make up: two of them are far from what 32 bits number.
+constexpr Limits kLength{.lowest = 1, .highest = 1 << 24};
 
 constexpr Setting kSettings[] = {
     // The model and how it runs.
@@ -127,14 +133,21 @@ constexpr Setting kSettings[] = {
     {.name = "prompt",
      .value_name = "TEXT",
      .help = "Prompt text; special tokens in it are recognised",
-     .aliases = "-p"},
+     .aliases = "-p",
+     .may_be_empty = true},
     {.name = "prompt-file",
      .type = SettingType::kPath,
      .value_name = "FILE",
      .help = "Read the prompt from a file; - is standard input",
      .aliases = "-f"},
-    {.name = "tokens", .value_name = "IDS", .help = "Token ids instead of text: \"0,17,42\" or a JSON array"},
-    {.name = "text", .value_name = "TEXT", .help = "Text to work on; special tokens in it are recognised"},
+    {.name = "tokens",
+     .value_name = "IDS",
+     .help = "Token ids instead of text: \"0,17,42\" or a JSON array",
+     .form = form_of<parse_token_ids>},
+    {.name = "text",
+     .value_name = "TEXT",
+     .help = "Text to work on; special tokens in it are recognised",
+     .may_be_empty = true},
     {.name = "text-file",
      .type = SettingType::kPath,
      .value_name = "FILE",
@@ -147,13 +160,16 @@ constexpr Setting kSettings[] = {
      .type = SettingType::kSwitch,
      .default_value = "true",
      .help = "Recognise special tokens in the text; --no-special-tokens takes them as plain text"},
-    {.name = "decode", .value_name = "IDS", .help = "Turn token ids into text: \"0,17,42\" or a JSON array"},
+    {.name = "decode",
+     .value_name = "IDS",
+     .help = "Turn token ids into text: \"0,17,42\" or a JSON array",
+     .form = form_of<parse_token_ids>},
 
     // What comes out.
     {.name = "max-tokens",
      .type = SettingType::kSize,
      .value_name = "N",
-     .help = "Most tokens to generate (default: what the context has room for)",
+     .help = "Most tokens to generate; more than the context has room for is refused (default: that many)",
      .limits = kPositive,
      .aliases = "-n"},
     {.name = "temperature",
@@ -198,18 +214,23 @@ constexpr Setting kSettings[] = {
     {.name = "logit-bias",
      .value_name = "ID=VALUE",
      .help = "Add VALUE, -100 to 100, to the logit of token ID; repeatable",
-     .repeatable = true},
+     .repeatable = true,
+     .form = form_of<parse_logit_bias>},
     {.name = "bad-words",
      .value_name = "TEXT",
      .help = "Never write TEXT: the token that would complete it is not chosen; repeatable",
-     .repeatable = true},
+     .repeatable = true,
+     .form = check_has_text},
     {.name = "min-tokens",
      .type = SettingType::kSize,
      .value_name = "N",
      .default_value = "0",
      .help = "Tokens to generate before the end-of-sentence token or one of --stop-token-ids",
      .limits = kNotNegative},
-    {.name = "stop-token-ids", .value_name = "IDS", .help = "End at one of these tokens too: \"0,17,42\""},
+    {.name = "stop-token-ids",
+     .value_name = "IDS",
+     .help = "End at one of these tokens too: \"0,17,42\"",
+     .form = form_of<parse_token_ids>},
     {.name = "seed",
      .type = SettingType::kInteger,
      .value_name = "N",
@@ -241,14 +262,16 @@ constexpr Setting kSettings[] = {
      .type = SettingType::kPath,
      .value_name = "PATH",
      .help = "Where to write",
-     .aliases = "-o --output-file"},
+     .aliases = "-o --output-file",
+     .form = check_is_file},
 
     // chat
-    {.name = "system", .value_name = "TEXT", .help = "System message of the conversation"},
+    {.name = "system", .value_name = "TEXT", .help = "System message of the conversation", .may_be_empty = true},
     {.name = "chat-format",
      .value_name = "NAME",
      .default_value = "auto",
-     .help = "How a conversation is written for the model, e.g. deepseek_v32 or glm47; auto goes by the checkpoint"},
+     .help = "How a conversation is written for the model, e.g. deepseek_v32 or glm47; auto goes by the checkpoint",
+     .form = check_chat_format},
     {.name = "think",
      .type = SettingType::kSwitch,
      .help = "Whether the model thinks before it answers (default: as its format does by itself)"},
@@ -261,7 +284,10 @@ constexpr Setting kSettings[] = {
      .limits = kPositive},
 
     // bench
-    {.name = "dummy", .value_name = "NAME", .help = "Random weights with the shapes of a public model, by name"},
+    {.name = "dummy",
+     .value_name = "NAME",
+     .help = "Random weights with the shapes of a public model, by name",
+     .form = form_of<builtin_config_json>},
     {.name = "layers",
      .type = SettingType::kInteger,
      .value_name = "N",
@@ -303,14 +329,14 @@ constexpr Setting kSettings[] = {
      .value_name = "N",
      .default_value = "128",
      .help = "Random tokens of each prompt, where there is no file of prompts",
-     .limits = kPositive,
+     .limits = kLength,
      .aliases = "--random-input-len --prefix-repetition-suffix-len"},
     {.name = "output-len",
      .type = SettingType::kSize,
      .value_name = "N",
      .default_value = "64",
      .help = "Tokens that each request makes",
-     .limits = kPositive,
+     .limits = kLength,
      .aliases = "--random-output-len --prefix-repetition-output-len"},
     {.name = "prompts",
      .type = SettingType::kPath,
@@ -331,7 +357,7 @@ constexpr Setting kSettings[] = {
      .value_name = "BYTES",
      .default_value = "1Gi",
      .help = "Bytes to read in one pass",
-     .limits = {.lowest = 1 << 20, .highest = 1e12}},
+     .limits = {.lowest = kReadPieceBytes, .highest = 1e12}},
     {.name = "filter", .value_name = "TEXT", .help = "Only the cases with TEXT in their names"},
 
     // plan
@@ -360,7 +386,8 @@ constexpr Setting kSettings[] = {
          "Key that requests must bring (\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"); repeatable, or a list "
          "with commas; the environment keeps it out of the list of processes",
      .repeatable = true,
-     .from_environment = true},
+     .from_environment = true,
+     .form = check_has_key},
     {.name = "api-key-file",
      .type = SettingType::kPath,
      .value_name = "FILE",
@@ -371,7 +398,8 @@ constexpr Setting kSettings[] = {
      .help = "Key of operators, for /abort, /flush_cache, /drain, /resume, /requests and /statistics, which are not "
              "there without one; repeatable, or a list with commas",
      .repeatable = true,
-     .from_environment = true},
+     .from_environment = true,
+     .form = check_has_key},
     {.name = "admin-api-key-file",
      .type = SettingType::kPath,
      .value_name = "FILE",
@@ -501,7 +529,8 @@ constexpr Setting kSettings[] = {
      .help =
          "Collector that gets a span for each request, as OTLP over HTTP: http://127.0.0.1:4318/v1/traces; without it "
          "there are none",
-     .from_environment = true},
+     .from_environment = true,
+     .form = form_of<parse_http_url>},
     {.name = "config",
      .type = SettingType::kPath,
      .value_name = "FILE",

@@ -41,6 +41,9 @@ struct Setting {
   std::string_view aliases = {};  // further flags, separated by spaces: "-n --ctx-size"
   bool repeatable = false;
   bool from_environment = false;  // LANTERN_MAX_TOKENS sets it where the command line does not
+  bool may_be_empty = false;      // of text; a path or name that is empty is a variable that was not set
+  // What else a value must be, beside its type, limits and choices.
+  Status (*form)(std::string_view value) = nullptr;
 };
 
 std::span<const Setting> all_settings();
@@ -58,7 +61,7 @@ std::optional<std::string> environment_value(const Setting& setting);
 Result<int64_t> parse_size(std::string_view text);
 Result<int64_t> parse_integer(std::string_view text);
 Result<double> parse_real(std::string_view text);
-// Type, limits and choices. `flag` names the setting in the message: "--top-p must be ...".
+// Type, limits, choices and form. `flag` names the setting in the message: "--top-p must be ...".
 Status check_value(const Setting& setting, std::string_view flag, std::string_view value);
 
 // The values of one invocation, checked when they were put in. Asking for a name that the command does not have is a

@@ -1,5 +1,8 @@
 // The settings of the commands that talk to a server.
+#include "cli/bench_serve.h"
 #include "cli/settings.h"
+#include "cli/value_forms.h"
+#include "server/http_client.h"
 
 namespace lantern::cli {
 namespace {
@@ -8,7 +11,8 @@ constexpr Setting kClientSettings[] = {
     {.name = "url",
      .value_name = "URL",
      .help = "Address of the server, as http://127.0.0.1:8000",
-     .from_environment = true},
+     .from_environment = true,
+     .form = form_of<parse_http_url>},
 
     // bench serve
     {.name = "backend",
@@ -33,7 +37,7 @@ constexpr Setting kClientSettings[] = {
      .value_name = "N",
      .default_value = "256",
      .help = "Tokens that the prompts of prefix-repetition share, before --input-len of their own",
-     .limits = {.lowest = 1, .highest = 1e9},
+     .limits = {.lowest = 1, .highest = 1 << 24},
      .aliases = "--prefix-repetition-prefix-len"},
     {.name = "num-prefixes",
      .type = SettingType::kInteger,
@@ -45,7 +49,8 @@ constexpr Setting kClientSettings[] = {
     {.name = "request-rate",
      .value_name = "R",
      .default_value = "inf",
-     .help = "Requests per second, on average; inf sends all at once, or as --max-concurrency lets them"},
+     .help = "Requests per second, on average; inf sends all at once, or as --max-concurrency lets them",
+     .form = form_of<parse_request_rate>},
     {.name = "burstiness",
      .type = SettingType::kReal,
      .value_name = "B",
@@ -66,14 +71,19 @@ constexpr Setting kClientSettings[] = {
     {.name = "goodput",
      .value_name = "NAME:MS",
      .help = "Also count the requests within such limits, as ttft:500,tpot:50,e2el:3000; repeatable",
-     .repeatable = true},
+     .repeatable = true,
+     .form = [](std::string_view value) -> Status {
+       Result<Goodput> limits = parse_goodput({std::string(value)});
+       return limits.ok() ? Status() : std::move(limits).error();
+     }},
     {.name = "save-detailed",
      .type = SettingType::kSwitch,
      .help = "The JSON has lists of what each request took and brought"},
     {.name = "html",
      .type = SettingType::kPath,
      .value_name = "FILE",
-     .help = "Also write one page with the results and plots"},
+     .help = "Also write one page with the results and plots",
+     .form = check_is_file},
 
     // top
     {.name = "interval",

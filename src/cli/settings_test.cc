@@ -85,8 +85,75 @@ TEST(CommandLineTest, SwitchesHaveTwins) {
   };
   EXPECT_EQ(eos({}), std::pair(false, true));
   EXPECT_EQ(eos({"--ignore-eos", "--no-bos"}), std::pair(true, false));
-  EXPECT_EQ(eos({"--ignore_eos", "--no_bos", "--bos"}), std::pair(true, true));
-  EXPECT_EQ(eos({"--ignore-eos", "--no-ignore-eos"}), std::pair(false, true));
+  EXPECT_EQ(eos({"--no_ignore_eos", "--bos"}), std::pair(false, true));
+}
+
+// A value that the setting takes.
+std::string some_value(const SettingUse& use) {
+  const Setting& setting = find_setting(use.name);
+  const std::string_view by_default = use.default_value.value_or(setting.default_value);
+  if (!by_default.empty()) return std::string(by_default);
+  if (!setting.choices.empty()) return std::string(setting.choices.substr(0, setting.choices.find('|')));
+  for (const char* value : {"x", "1", "1=1", "ttft:1", "glm47-flash"}) {
+    if (check_value(setting, "", value).ok()) return value;
+  }
+  ADD_FAILURE() << "what does --" << setting.name << " take?";
+  return "";
+}
+
+// Whatever a command takes and is no list is refused where it comes twice, by whatever name.
+TEST(CommandLineTest, AFlagIsGivenOnce) {
+  for (const Command& command : all_commands()) {
+    for (const SettingUse& use : settings_of(command)) {
+      const Setting& setting = find_setting(use.name);
+      std::vector<std::string> arguments;
+      for (std::string_view words = command.name; !words.empty();) {
+        const size_t space = std::min(words.find(' '), words.size());
+        arguments.emplace_back(words.substr(0, space));
+        words.remove_prefix(std::min(space + 1, words.size()));
+      }
+      std::vector<std::string> names = {"--" + std::string(setting.name), "--" + std::string(setting.name)};
+      if (setting.type == SettingType::kSwitch) names[1] = "--no-" + std::string(setting.name);
+      if (!setting.aliases.empty()) names[0] = setting.aliases.substr(0, setting.aliases.find(' '));
+      for (const std::string& name : names) {
+        arguments.push_back(name);
+        if (setting.type != SettingType::kSwitch) arguments.push_back(some_value(use));
+      }
+      const Invocation invocation = parse(arguments);
+      const bool refused =
+          invocation.text.find("--" + std::string(setting.name) + " is given 2 times") != std::string::npos;
+      EXPECT_EQ(refused, !setting.repeatable) << command.name << " --" << setting.name << ": " << invocation.text;
+      EXPECT_TRUE(!refused || invocation.exit_code == kBadUsage);
+    }
+  }
+}
+
+// A path or name that is empty is a variable of a script that was not set; only text to work on may be.
+TEST(CommandLineTest, NamesAndPathsAreNotEmpty) {
+  const std::set<std::string_view> text_to_work_on = {"prompt", "text", "system"};
+  for (const Setting& setting : all_settings()) {
+    const bool taken = check_value(setting, "--x", "").ok();
+    EXPECT_EQ(taken, text_to_work_on.contains(setting.name)) << setting.name;
+  }
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"generate", "--prompt", "x", "--model", ""}, "error: --model is empty"},
+      {{"generate", "--prompt", "x", "--model="}, "error: --model needs a value"},
+      {{"generate", "--prompt", "x", "--stop", ""}, "error: --stop is empty"},
+      {{"serve", ""}, "error: MODEL is empty"},
+      {{"inspect", ""}, "error: MODEL is empty"},
+      {{"eval", ""}, "error: TASK.jsonl is empty"},
+      {{"serve", "--served-model-name", "a", "--served-model-name", ""}, "error: --served-model-name is empty"},
+      {{"serve", "--api-key", " ,"}, "error: --api-key: the list has no key"},
+      {{"serve", "--config", ""}, "error: --config is empty"},
+      {{"run-batch", "-i", "", "-o", "x"}, "error: --input is empty"},
+      {{"run-batch", "-i", "-", "-o", "-"}, "error: --output: '-' is no file"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Invocation invocation = parse(arguments);
+    EXPECT_EQ(invocation.command, nullptr) << message;
+    EXPECT_EQ(invocation.exit_code, kBadUsage) << message;
+    EXPECT_NE(invocation.text.find(message), std::string::npos) << invocation.text;
+  }
 }
 
 TEST(CommandLineTest, ValuesMayLookLikeFlags) {
@@ -118,6 +185,7 @@ TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
       {{"generate"}, "needs exactly one of --prompt, --prompt-file, --tokens, and 0 were given"},
       {{"generate", "--prompt", "x", "--tokens", "1"}, "and 2 were given"},
       {{"generate", "--prompt", "x", "--top-p", "0"}, "--top-p must be above 0 and at most 1, not 0"},
+      {{"generate", "--prompt", "x", "--top-p", "1e-60"}, "--top-p must be above 0 and at most 1, not 1e-60"},
       {{"generate", "--prompt", "x", "--temperature", "nan"}, "--temperature: 'nan' is not a number"},
       {{"generate", "--prompt", "x", "--temperature", "-1"}, "--temperature must be at least 0"},
       {{"generate", "--prompt", "x", "--device", "tpu"}, "--device must be one of auto|cpu|cuda, not 'tpu'"},
@@ -128,6 +196,36 @@ TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
       {{"eval"}, "lantern eval needs TASK.jsonl"},
       {{"eval", "a", "b"}, "unexpected argument 'b'"},
       {{"quantize"}, "lantern quantize needs --output"},
+      {{"generate", "--tokens", "1,,2"}, "--tokens: a token id is missing, at character 3"},
+      {{"tokenize", "--decode", "[1,2"}, "--decode: the list ends without its ], at character 5"},
+      {{"generate", "--prompt", "x", "--stop-token-ids", "1,two"}, "--stop-token-ids: 'two' is not a token id"},
+      {{"generate", "--prompt", "x", "--logit-bias", "5=500"}, "--logit-bias: a bias is a number from -100 to 100"},
+      {{"generate", "--prompt", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"}, "--logit-bias has token 5 twice"},
+      {{"generate", "--prompt", "x", "--bad-words", "  "}, "--bad-words: '  ' has no text"},
+      {{"generate", "--prompt", "x", "--min-tokens", "9", "--max-tokens", "8"},
+       "--min-tokens is 9, above --max-tokens, which is 8"},
+      {{"chat", "--url", "http://x", "--model", "y"}, "--model is for a model in this process"},
+      {{"chat", "--served-model-name", "x"}, "--served-model-name is for a server; name it with --url"},
+      {{"chat", "--chat-format", "x"}, "--chat-format: \"x\" is no chat format"},
+      {{"serve", "a", "--model", "b"}, "the model is 'a' and also --model 'b'"},
+      {{"serve", "--otlp-traces-endpoint", "ftp://x"}, "--otlp-traces-endpoint: 'ftp://x' is no http URL"},
+      {{"top", "--url", "http://x:99999"}, "--url: "},
+      {{"run-batch", "-i", "x"}, "lantern run-batch needs --input FILE and --output FILE"},
+      {{"bench", "step", "--dummy", "gpt-9"}, "--dummy: 'gpt-9' is not a built-in shape"},
+      {{"bench", "step", "--dummy", "glm47-flash", "--layers", "99"}, "--layers must be at most 47"},
+      {{"bench", "step", "--model", "x", "--layers", "1"}, "--layers and --weights go with --dummy only"},
+      {{"bench", "step", "--model", "x", "--graphs", "verify"}, "--graphs verify runs every step twice"},
+      {{"bench", "throughput", "--dummy", "glm47-flash", "--model", "x"}, "--dummy and --model both name"},
+      {{"bench", "latency", "--dummy", "glm47-flash", "--prompts", "x"}, "--prompts needs a model with a tokenizer"},
+      {{"bench", "throughput", "--synthetic-acceptance", "0.5"}, "goes with --draft-tokens only"},
+      {{"bench", "serve", "--request-rate", "0"}, "--request-rate: '0' is not a number above 0"},
+      {{"bench", "serve", "--goodput", "foo:3"}, "--goodput: 'foo:3' is none of"},
+      {{"bench", "serve", "--goodput", "ttft:1", "--goodput", "ttft:2"}, "--goodput: ttft has two limits"},
+      {{"bench", "serve", "--prompts", "x", "--dataset-name", "chat"}, "--prompts and --dataset-name both say"},
+      {{"bench", "kernels", "--json", "--markdown"}, "--json and --markdown are two forms"},
+      {{"help", "foo"}, "there is no command 'foo'"},
+      {{"help", "generate", "--man"}, "give one of them"},
+      {{"completion", "fish"}, "there is no completion for 'fish'"},
   };
   for (const auto& [arguments, message] : cases) {
     const Invocation invocation = parse(arguments);
@@ -154,6 +252,11 @@ TEST(CommandLineTest, TheEnvironmentCountsWhereTheCommandLineIsSilent) {
   EXPECT_NE(parse({"generate", "--prompt", "x"}).text.find("LANTERN_MAX_MODEL_LEN"), std::string::npos);
   unsetenv("LANTERN_MAX_MODEL_LEN");
   unsetenv("LANTERN_PROMPT");
+  // A flag wins over what the environment says of another of which one is needed.
+  ASSERT_EQ(setenv("LANTERN_MODEL", "/models/x", 1), 0);
+  EXPECT_NE(parse({"bench", "step", "--dummy", "glm47-flash"}).command, nullptr);
+  EXPECT_NE(parse({"bench", "step"}).command, nullptr);
+  unsetenv("LANTERN_MODEL");
   // A name of a model at a server is no folder.
   ASSERT_EQ(setenv("LANTERN_MODEL", "/models/x", 1), 0);
   EXPECT_EQ(parse({"generate", "--prompt", "x"}).values.text("model"), "/models/x");
@@ -239,6 +342,9 @@ TEST_F(ConfigTest, WhatIsWrongIsNamedByItsLine) {
       {"quiet: yes\n", "line 1: quiet must be true or false, not 'yes'"},
       {"log-format: no\n", "line 1: log-format must be one of"},
       {"port: [1, 2]\n", "line 1: port takes one value, not a list"},
+      {"served-model-name: []\n", "line 1: served-model-name is a list of nothing"},
+      {"api-key: ''\n", "line 1: api-key is empty"},
+      {"chat-format: gpt\n", "line 1: chat-format: \"gpt\" is no chat format"},
       {"max-model-len: 1\nctx-size: 2\n", "line 2: ctx-size is max-model-len, which is there already"},
       {"port\n", "line 1: a line is \"name: value\""},
   };

@@ -18,8 +18,8 @@ Result<void*> Device::allocate(MemoryClass memory_class, std::string_view owner,
   void* address = bytes <= available ? allocate_zeroed(bytes) : nullptr;
   if (address == nullptr) {
     return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("{} needs {:.2f} GiB ({} '{}'), but only {:.2f} GiB are free; free memory, or lower "
-                             "--max-model-len or the number of layers",
+                 fmt::format("{} needs {:.2f} GiB ({} '{}'), but only {:.2f} GiB are free; free memory, or take "
+                             "a shorter context or fewer layers",
                              description(), static_cast<double>(bytes) / kGiB, to_string(memory_class), owner,
                              static_cast<double>(available) / kGiB));
   }

@@ -30,12 +30,12 @@ double median_seconds(int32_t repetitions, const std::function<void()>& before_e
 Result<StepBenchResult> Session::bench_step(const StepBenchOptions& options) {
   if (options.context < 1 || options.context >= max_model_len_) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a context of {} tokens is outside [1, {}]; raise --max-model-len", options.context,
+                 fmt::format("a context of {} tokens is outside [1, {}]; raise max_model_len", options.context,
                              max_model_len_ - 1));
   }
   if (options.prefill_tokens < 0 || options.prefill_tokens > model_->options().limits.max_tokens) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} prefill tokens are outside [0, {}], the largest step; raise --prefill-chunk",
+                 fmt::format("{} prefill tokens are outside [0, {}], the largest step; raise prefill_chunk",
                              options.prefill_tokens, model_->options().limits.max_tokens));
   }
   std::mt19937 generator(static_cast<uint32_t>(options.seed));

@@ -26,15 +26,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Result<int32_t> choose_max_model_len(const ModelConfig& config, int32_t asked) {
   if (asked < 0 || asked > config.max_position_embeddings) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a context of {} tokens is outside [1, {}], what the model's config gives; see "
-                             "--max-model-len, --context and --prefill",
+                 fmt::format("a context of {} tokens is outside [1, {}], what the model's config gives; lower "
+                             "max_model_len",
                              asked, config.max_position_embeddings));
   }
   // Slots of the cache are numbered by int32, and block 0 is none of the sequence's.
   if (asked > kMostMaxModelLen) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a context of {} tokens is more than the {} that a cache can number; lower "
-                             "--max-model-len",
+                             "max_model_len",
                              asked, kMostMaxModelLen));
   }
   if (asked > 0) return asked;

@@ -73,6 +73,7 @@ TEST(BenchKernels, SaysWhatItDoesNotKnow) {
       << unknown.err;
   EXPECT_EQ(std::count(unknown.err.begin(), unknown.err.end(), '\n'), 1) << unknown.err;
   const Outcome both = run_kernels({"--json", "--markdown"});
+  EXPECT_EQ(both.exit_code, 2);
   EXPECT_NE(both.err.find("--json and --markdown are two forms of one table"), std::string::npos) << both.err;
 }
 

@@ -60,7 +60,7 @@ TEST(BenchStep, SaysWhatDoesNotGoTogether) {
     if (more.front() == "--graphs") all.resize(all.size() - 2);
     all.insert(all.end(), more.begin(), more.end());
     const Outcome outcome = run_lantern(all);
-    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.exit_code, 2);
     return outcome.err;
   };
   EXPECT_NE(refusal({"--prefill", "64"}).find("--prefill goes with --graphs none only"), std::string::npos);

@@ -141,7 +141,7 @@ TEST(TokenizeTest, ThereAndBack) {
   const boost::json::object json = object_of(run_lantern({"tokenize", "--text", original, "--no-bos", "--json"}));
   EXPECT_EQ(text(json, "text"), original);
   std::string ids;
-  for (const boost::json::value& id : json.at("tokens").get_array()) ids += boost::json::serialize(id) + ",";
+  for (const boost::json::value& id : json.at("tokens").get_array()) ids += boost::json::serialize(id) + " ";
   EXPECT_EQ(run_lantern({"tokenize", "--decode", ids}).out, original + "\n");
   const boost::json::object plain =
       object_of(run_lantern({"tokenize", "--text", original, "--no-bos", "--no-special-tokens", "--json"}));

@@ -57,6 +57,7 @@ struct Pipe {
     Pipe::close_end(pipe->read);
     Pipe::close_end(pipe->write);
   }
+  if (options.close_standard_output) close(STDOUT_FILENO);
   execute_lantern(arguments, options.environment);
 }
 

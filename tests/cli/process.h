@@ -18,6 +18,7 @@ struct RunOptions {
   std::string input = {};                 // standard input
   int interrupt_after_output_bytes = -1;  // send SIGINT once that much text was written
   bool close_output_after_first_byte = false;
+  bool close_standard_output = false;         // it starts without one
   std::vector<std::string> environment = {};  // NAME=value, beside the caller's
   std::string output_path = {};               // where standard output goes, instead of into the outcome
   size_t most_memory_bytes = 0;               // of address space; 0: as much as there is

@@ -63,7 +63,7 @@ TEST_F(ReferenceFilesTest, BashCompletesCommandsFlagsAndValues) {
   EXPECT_EQ(completed("lantern generate --model " + path_.string().substr(0, path_.string().size() - 1)),
             path_.string());
   const Outcome other = run_lantern({"completion", "tcsh"});
-  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.err.find("'tcsh'"), std::string::npos) << other.err;
 }
 

@@ -368,10 +368,29 @@ TEST_F(RunBatchTest, AnInterruptedRunGoesOnWhereItWas) {
   for (const auto& [name, result] : results()) EXPECT_EQ(first_text(result), first_text(disturbed.at(name))) << name;
 }
 
+// A script sees by the exit code that a file was not for this model, in a later run as well.
+TEST_F(RunBatchTest, ABatchWithoutAnAnswerFails) {
+  const std::string wrong = "not JSON\n" + line_of("model", R"({"prompt": "Hello", "model": "gpt-4"})");
+  write("in.jsonl", wrong);
+  for (const char* run : {"first", "again"}) {
+    const Outcome outcome = run_lantern(command({"--quiet"}));
+    EXPECT_EQ(outcome.exit_code, 1) << run;
+    EXPECT_NE(outcome.err.find("none of the 2 requests of " + path("in.jsonl") + " has an answer"), std::string::npos)
+        << outcome.err;
+  }
+  EXPECT_EQ(results().size(), 2u);
+  write("in.jsonl", wrong + line_of("good", R"({"prompt": "Hello", "max_tokens": 2})"));
+  for (const char* run : {"with an answer", "which was there before"}) {
+    const Outcome outcome = run_lantern(command({"--quiet"}));
+    EXPECT_EQ(outcome.exit_code, 0) << run << ": " << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
 TEST_F(RunBatchTest, FilesThatMakeNoSenseAreRefused) {
-  const auto refusal = [&](const std::vector<std::string>& arguments) {
+  const auto refusal = [&](const std::vector<std::string>& arguments, int exit_code = 1) {
     const Outcome outcome = run_lantern(arguments);
-    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.exit_code, exit_code);
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
     return outcome.err;
   };
@@ -384,9 +403,12 @@ TEST_F(RunBatchTest, FilesThatMakeNoSenseAreRefused) {
   write("out.jsonl", "a letter without an end");
   EXPECT_NE(refusal(command()).find("line 1 is no result of a batch"), std::string::npos);
   EXPECT_EQ(read_file(path("out.jsonl")), "a letter without an end");
+  // A device has no earlier results, and reading it would not end.
+  EXPECT_NE(refusal({"run-batch", "-i", path("in.jsonl"), "-o", "/dev/full", "--quiet"}).find("No space left"),
+            std::string::npos);
   EXPECT_NE(refusal({"run-batch", "-i", path("in.jsonl"), "-o", "/nonexistent/out.jsonl"}).find("cannot be written"),
             std::string::npos);
-  EXPECT_NE(refusal({"run-batch", "-i", path("in.jsonl")}).find("needs --input FILE and --output FILE"),
+  EXPECT_NE(refusal({"run-batch", "-i", path("in.jsonl")}, 2).find("needs --input FILE and --output FILE"),
             std::string::npos);
 }
 

@@ -1,4 +1,5 @@
-// Everything that a user can get wrong ends in one sentence that names it, exit code 1, and nothing on stdout.
+// Everything that a user can get wrong ends in one sentence that names it, exit code 1 (2 where the command line alone
+// shows it), and nothing on stdout.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -26,11 +27,11 @@ void expect_error(const Outcome& outcome, const std::vector<std::string>& needle
 }
 
 Outcome generate(const std::string& model, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"generate", "--model", model, "--max-tokens", "1", "--temperature", "0"};
-  const bool has_input = std::any_of(more.begin(), more.end(), [](const std::string& flag) {
-    return flag == "--prompt" || flag == "--tokens" || flag == "--prompt-file";
-  });
-  if (!has_input) arguments.insert(arguments.end(), {"--prompt", "Question: What is 1 plus 1?"});
+  std::vector<std::string> arguments = {"generate", "--model", model, "--temperature", "0"};
+  const auto has = [&](const char* flag) { return std::find(more.begin(), more.end(), flag) != more.end(); };
+  if (!has("--max-tokens")) arguments.insert(arguments.end(), {"--max-tokens", "1"});
+  if (!has("--prompt") && !has("--tokens") && !has("--prompt-file"))
+    arguments.insert(arguments.end(), {"--prompt", "Question: What is 1 plus 1?"});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return run_lantern(arguments);
 }
@@ -199,7 +200,7 @@ TEST(WrongInputTest, AnEmptyPrompt) {
   expect_error(generate(tiny_model(), {"--prompt", ""}), {"prompt is empty"});
   expect_error(generate(tiny_model(), {"--prompt-file", "/dev/null"}), {"prompt is empty"});
   expect_error(run_lantern({"generate", "--prompt-file", "-"}), {"prompt is empty"});
-  expect_error(generate(tiny_model(), {"--tokens", "[]"}), {"--tokens"});
+  expect_error(generate(tiny_model(), {"--tokens", "[]"}), {"--tokens"}, 2);
   expect_error(run_lantern({"score", "--text", ""}), {"text is empty"});
 }
 
@@ -216,22 +217,78 @@ TEST(WrongInputTest, APromptLongerThanTheContext) {
 
 TEST(WrongInputTest, TokenIdsOutsideTheVocabulary) {
   expect_error(generate(tiny_model(), {"--tokens", "0,2048"}), {"2048"});
-  expect_error(generate(tiny_model(), {"--tokens", "0,-1"}), {"-1"});
-  expect_error(generate(tiny_model(), {"--tokens", "0,x"}), {"'x'"});
-  expect_error(generate(tiny_model(), {"--tokens", "99999999999"}), {"99999999999"});
+  expect_error(generate(tiny_model(), {"--tokens", "0,-1"}), {"-1"}, 2);
+  expect_error(generate(tiny_model(), {"--tokens", "99999999999"}), {"99999999999"}, 2);
   expect_error(run_lantern({"tokenize", "--decode", "0,5000"}), {"5000"});
   expect_error(run_lantern({"score", "--tokens", "0"}), {"two"});
 }
 
 TEST(WrongInputTest, PathsThatAreNotThere) {
-  expect_error(generate("/nonexistent/model"), {"/nonexistent/model"});
-  expect_error(generate(tiny_model() / "config.json"), {"config.json"});
+  const std::string task = (tiny_model() / "eval" / "copysort.jsonl").string();
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"generate", "--prompt", "x"},
+                                             {"score", "--text", "x"},
+                                             {"tokenize", "--text", "x"},
+                                             {"chat"},
+                                             {"eval", task},
+                                             {"serve", "--port", "0"},
+                                             {"run-batch", "-i", task, "-o", "/dev/null"},
+                                             {"bench", "step", "--quiet"},
+                                             {"bench", "throughput", "--quiet"},
+                                             {"bench", "latency", "--quiet"}}) {
+    const auto with = [&](const std::string& model) {
+      std::vector<std::string> arguments = command;
+      arguments.insert(arguments.end(), {"--model", model});
+      return run_lantern(arguments);
+    };
+    expect_error(with("/nonexistent/model"), {"/nonexistent/model does not exist"});
+    expect_error(with(tiny_model() / "config.json"), {"config.json is a file"});
+  }
   expect_error(generate(tiny_model(), {"--prompt-file", "/nonexistent/prompt"}), {"/nonexistent/prompt"});
   expect_error(generate(tiny_model(), {"--prompt-file", "/"}), {"/"});
   expect_error(run_lantern({"eval", "/nonexistent/task.jsonl"}), {"/nonexistent/task.jsonl"});
   expect_error(run_lantern({"inspect", "/nonexistent/model"}), {"/nonexistent/model"});
   expect_error(run_lantern({"quantize", "--model", "/nonexistent/model", "--output", "/tmp/never"}),
                {"/nonexistent/model"});
+}
+
+TEST(WrongInputTest, MoreTokensThanTheContextHas) {
+  expect_error(generate(tiny_model(), {"--tokens", "0,17", "--max-tokens", "999999999"}),
+               {"--max-tokens 999999999", "2046", "2048"});
+  expect_error(generate(tiny_model(), {"--tokens", "0,17", "--max-tokens", "15", "--max-model-len", "16"}),
+               {"--max-tokens 15", "14", "16"});
+  EXPECT_EQ(generate(tiny_model(), {"--tokens", "0,17", "--max-tokens", "14", "--max-model-len", "16"}).exit_code, 0);
+  expect_error(run_lantern({"generate", "--tokens", "0,17", "--min-tokens", "15", "--max-model-len", "16"}),
+               {"--min-tokens 15", "14", "16"});
+  expect_error(run_lantern({"chat", "--max-tokens", "17", "--max-model-len", "16"}), {"--max-tokens 17", "16"});
+  expect_error(generate(tiny_model(), {"--tokens", "0,17", "--max-tokens", "15", "--max-model-len", "2"}),
+               {"the prompt has 2 tokens"});
+  // What the context cuts off is said where it is no error.
+  RunOptions options;
+  options.input = "Hello\n";
+  const Outcome chat = run_lantern({"chat", "--temperature", "0", "--max-model-len", "12", "--quiet"}, options);
+  EXPECT_NE(chat.err.find("the context is full"), std::string::npos) << chat.err;
+  const Outcome task = run_lantern({"eval", (tiny_model() / "eval" / "arithmetic.jsonl").string(), "--limit", "1",
+                                    "--max-model-len", "64", "--quiet"});
+  EXPECT_NE(task.err.find("1 answers ended where the context of 64 tokens was full"), std::string::npos) << task.err;
+}
+
+TEST(WrongInputTest, MessagesNameTheCommandsOwnFlags) {
+  const auto without = [](const Outcome& outcome, const std::vector<std::string>& foreign) {
+    for (const std::string& name : foreign) EXPECT_EQ(outcome.err.find(name), std::string::npos) << outcome.err;
+  };
+  const Outcome context = generate(tiny_model(), {"--max-model-len", "100K"});
+  expect_error(context, {"102400", "2048", "--max-model-len"});
+  without(context, {"--context", "--prefill", "max_model_len"});
+  const Outcome step = run_lantern({"bench", "step", "--model", tiny_model(), "--context", "100K", "--quiet"});
+  expect_error(step, {"2048", "--context or --prefill"});
+  without(step, {"--max-model-len", "max_model_len"});
+  const Outcome cache =
+      run_lantern({"bench", "throughput", "--model", tiny_model(), "--kv-cache-memory", "1", "--quiet"});
+  expect_error(cache, {"lower --max-model-len or raise --kv-cache-memory"}, 3);
+  without(cache, {"kv_cache_bytes", "max_model_len"});
+  expect_error(run_lantern({"bench", "throughput", "--max-num-batched-tokens", "1", "--draft-tokens", "3", "--quiet"}),
+               {"--max-num-batched-tokens is 1", "--max-num-seqs 64"});
 }
 
 TEST(WrongInputTest, AFileWithoutEnd) {
@@ -305,8 +362,6 @@ TEST(WrongInputTest, AModelWhoseLogitsAreNoNumbers) {
   expect_error(task, {"output token 0"});
 }
 
-TEST(WrongInputTest, AnEmptyStopString) { expect_error(generate(tiny_model(), {"--stop", ""}), {"--stop"}); }
-
 TEST(WrongInputTest, AFullDiskIsNotPassedOver) {
   RunOptions options;
   options.output_path = "/dev/full";
@@ -335,6 +390,32 @@ TEST(WrongInputTest, ThreadsThatTheSystemRefuses) {
   expect_error(run_lantern({"generate", "--prompt", "x", "--threads", "1000"}, options), {"--threads"}, 3);
 }
 
+TEST(WrongInputTest, AClosedOutputIsNoFileThatIsOpenedNext) {
+  const std::string items = std::filesystem::temp_directory_path() / "lantern_closed_output.out";
+  RunOptions options;
+  options.close_standard_output = true;
+  const Outcome task = run_lantern(
+      {"eval", (tiny_model() / "eval" / "copysort.jsonl").string(), "--limit", "1", "--quiet", "--output", items},
+      options);
+  expect_error(task, {"standard output cannot be written"});
+  const std::string written = read_file(items);
+  EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), 1) << written;
+  std::filesystem::remove(items);
+  expect_error(run_lantern({"help"}, options), {"standard output cannot be written"});
+}
+
+// The least and the most that a setting allows must not break what it goes into.
+TEST(WrongInputTest, SizesAtTheirBounds) {
+  EXPECT_EQ(run_lantern({"bench", "memory", "--size", "2Mi", "--repetitions", "1"}).exit_code, 0);
+  expect_error(run_lantern({"bench", "memory", "--size", "1Mi"}), {"--size must be at least 2097152"}, 2);
+  expect_error(run_lantern({"bench", "latency", "--requests", "65536", "--repetitions", "2147483647"}),
+               {"--requests", "--repetitions", "10000000"}, 2);
+  const char* const most = "2147483647";
+  expect_error(
+      run_lantern({"bench", "throughput", "--dummy", "glm47-flash", "--input-len", most, "--output-len", most}),
+      {"--input-len must be at least 1 and at most 16777216"}, 2);
+}
+
 TEST(WrongInputTest, CtrlCEndsWhatNobodyWatches) {
   RunOptions options;
   options.interrupt_after_output_bytes = 0;  // once it says that it is loading
@@ -346,20 +427,15 @@ TEST(WrongInputTest, CtrlCEndsWhatNobodyWatches) {
 TEST(WrongInputTest, WhatIsNotSupportedIsNotPretended) {
   expect_error(generate(tiny_model(), {"--device", "cuda"}), {"cuda"});
   expect_error(generate(tiny_model(), {"--draft-tokens", "9"}), {"--draft-tokens", "8"}, 2);
-  expect_error(run_lantern({"bench", "step", "--dummy", "gpt-9"}), {"gpt-9"});
+  expect_error(run_lantern({"bench", "step", "--dummy", "gpt-9"}), {"gpt-9"}, 2);
 }
 
 TEST(WrongInputTest, RulesForTokensSayWhatIsWrongWithThem) {
   for (const char* bias : {"17", "17=", "=1", "x=1", "17=nan", "-1=1", "17=1=2", "99999999999=1"}) {
-    expect_error(generate(tiny_model(), {"--logit-bias", bias}), {"--logit-bias", bias, "17=-2.5"});
+    expect_error(generate(tiny_model(), {"--logit-bias", bias}), {"--logit-bias", bias, "17=-2.5"}, 2);
   }
-  expect_error(generate(tiny_model(), {"--logit-bias", "17=101"}), {"logit_bias 101 of token 17", "[-100, 100]"});
-  expect_error(generate(tiny_model(), {"--logit-bias", "17=1", "--logit-bias", "17=2"}), {"token 17 twice"});
-  expect_error(generate(tiny_model(), {"--logit-bias", "100000000=1"}), {"logit_bias", "100000000", "vocabulary"});
-  expect_error(generate(tiny_model(), {"--bad-words", "  "}), {"--bad-words", "no text"});
-  expect_error(generate(tiny_model(), {"--stop-token-ids", "1,two"}), {"'two' is not a token id"});
-  expect_error(generate(tiny_model(), {"--stop-token-ids", "100000000"}), {"stop_token_ids", "vocabulary"});
-  expect_error(generate(tiny_model(), {"--min-tokens", "9", "--max-tokens", "8"}), {"min_tokens is 9", "8"});
+  expect_error(generate(tiny_model(), {"--logit-bias", "100000000=1"}), {"--logit-bias", "100000000", "vocabulary"});
+  expect_error(generate(tiny_model(), {"--stop-token-ids", "100000000"}), {"--stop-token-ids", "vocabulary"});
 }
 
 TEST(WrongInputTest, BadUsageIsExitCodeTwo) {

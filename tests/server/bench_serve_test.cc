@@ -163,18 +163,18 @@ TEST(BenchServeTest, WhatCannotWorkIsSaidInOneLine) {
     return outcome.err;
   };
   EXPECT_NE(refusal("http://127.0.0.1:1", {}).find("127.0.0.1:1: Connection refused"), std::string::npos);
-  EXPECT_NE(refusal("https://127.0.0.1:1", {}).find("TLS is not spoken here"), std::string::npos);
+  EXPECT_NE(refusal("https://127.0.0.1:1", {}, 2).find("TLS is not spoken here"), std::string::npos);
   EXPECT_NE(refusal(server.url(), {}).find("/v1/models: 401: "), std::string::npos);
   const std::vector<std::string> key = {"--api-key", "secret"};
-  const auto with_key = [&](std::vector<std::string> arguments) {
+  const auto with_key = [&](std::vector<std::string> arguments, int code = 1) {
     arguments.insert(arguments.end(), key.begin(), key.end());
-    return refusal(server.url(), arguments);
+    return refusal(server.url(), arguments, code);
   };
   EXPECT_NE(with_key({"--model", "nobody"}).find("404: "), std::string::npos);
-  EXPECT_NE(with_key({"--request-rate", "0"}).find("--request-rate must be a number above 0, or inf"),
+  EXPECT_NE(with_key({"--request-rate", "0"}, 2).find("--request-rate: '0' is not a number above 0"),
             std::string::npos);
-  EXPECT_NE(with_key({"--goodput", "itl:5"}).find("'itl:5' is none of"), std::string::npos);
-  EXPECT_NE(with_key({"--prompts", "x", "--dataset-name", "chat"}).find("give one of them"), std::string::npos);
+  EXPECT_NE(with_key({"--goodput", "itl:5"}, 2).find("'itl:5' is none of"), std::string::npos);
+  EXPECT_NE(with_key({"--prompts", "x", "--dataset-name", "chat"}, 2).find("give one of them"), std::string::npos);
   EXPECT_NE(with_key({"--prompts", "/nonexistent"}).find("/nonexistent"), std::string::npos);
   refusal(server.url(), {"--dataset-name", "sharegpt"}, 2);
   const Outcome good =

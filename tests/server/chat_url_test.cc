@@ -88,14 +88,14 @@ TEST(ChatUrlTest, WhatGoesWrongIsSaidAndTheMessageTakenBack) {
   EXPECT_NE(outcome.out.find("The answer is 42."), std::string::npos) << outcome.out;
   EXPECT_EQ(json::parse(read_file(file)).as_array().size(), 2u);
 
-  const auto refusal = [](const std::vector<std::string>& arguments) {
+  const auto refusal = [](const std::vector<std::string>& arguments, int exit_code = 1) {
     const Outcome refused = run_lantern(arguments);
-    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_EQ(refused.exit_code, exit_code);
     return refused.err;
   };
   EXPECT_NE(refusal({"chat", "--url", server.url()}).find("/v1/models: 401: "), std::string::npos);
   EXPECT_NE(refusal({"chat", "--url", "127.0.0.1:1"}).find("Connection refused"), std::string::npos);
-  EXPECT_NE(refusal({"chat", "--url", server.url(), "--draft-tokens", "2"})
+  EXPECT_NE(refusal({"chat", "--url", server.url(), "--draft-tokens", "2"}, 2)
                 .find("--draft-tokens is for a model in this process, and with --url a server has it"),
             std::string::npos);
   // What the environment says of models here has nothing to do with a server.

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <filesystem>
@@ -32,8 +33,10 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments, bool wai
     }
     const std::string model = std::string(LANTERN_SOURCE_DIR) + "/models/tiny";
     std::vector<std::string> all = program;
-    for (const char* argument : {"serve", model.c_str(), "--port", "0", "--threads", "1", "--kv-cache-memory", "64Mi"})
-      all.emplace_back(argument);
+    all.insert(all.end(), {"serve", model});
+    for (const auto& [flag, value] : {std::pair("--port", "0"), {"--threads", "1"}, {"--kv-cache-memory", "64Mi"}}) {
+      if (std::ranges::find(arguments, flag) == arguments.end()) all.insert(all.end(), {flag, value});
+    }
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     argv.reserve(all.size() + 1);
