@@ -8,7 +8,8 @@ mkdir -p "$1"
 out=$(readlink -f "$1")
 cd "$(dirname "$(readlink -f "$0")")/.."
 build=${2-build/release}
-most_mib=24
+source tools/collect_libraries.sh
+most_mib=32
 
 programs=(tests/plan/lantern_plan_tests tests/plan/lantern_plan_property_tests
   tests/plan_graphs/lantern_plan_graph_tests lantern_device_tests bench/plan_bench lantern
@@ -23,17 +24,15 @@ rm -rf "${out:?}"/{bin,lib,examples,tools,cases,gpu_check.sh,gpu_plan_check.sh,g
 mkdir -p "$out"/{bin,lib,cases}
 for program in "${programs[@]}"; do
   cp "$build/$program" "$out/bin/"
-  # The C library is the machine's own.
-  ldd "$build/$program" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' |
-    while read -r library; do cp -n "$(readlink -f "$library")" "$out/lib/$(basename "$library")"; done
 done
+collect_libraries "$out/lib" "$out"/bin/* "$build/liblantern_attention.so"
 cp -L "$build/liblantern_attention.so" "$out/lib/"
 strip "$out"/bin/*
-strip --strip-unneeded "$out"/lib/*
+strip --strip-unneeded "$out/lib/liblantern_attention.so"
 mkdir -p "$out/examples" "$out/tools"
-cp -r examples/plan "$out/examples/"
+cp -r examples/plan examples/attention "$out/examples/"
 cp -r tools/bench "$out/tools/"
-rm -rf "$out"/examples/plan/__pycache__ "$out"/tools/bench/__pycache__
+rm -rf "$out"/examples/*/__pycache__ "$out"/tools/bench/__pycache__
 cp tests/plan/cases/*.json "$out/cases/"
 cp bench/gpu_{check,plan_check,model_check}.sh "$out/"
 pwd >"$out/source"

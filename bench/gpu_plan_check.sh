@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_plan_check.sh RESULTS_DIR: runs the step plan on this machine's GPU, from a folder that bench/gpu_bundle.sh made,
-# in at most 8 minutes: tests, the example on torch tensors, compute-sanitizer, benchmarks. RESULTS_DIR gets a log of
+# in at most 8 minutes: tests, the examples on torch tensors, compute-sanitizer, benchmarks. RESULTS_DIR gets a log of
 # each, plan-gpu.json, plan-eager-torch.json, and summary.txt, whose last line is PASSED or FAILED. What this machine
 # cannot do is skipped with a line that says so.
 set -uo pipefail
@@ -23,6 +23,8 @@ grep -l "not compared with a GPU" "$results"/*_tests.log >/dev/null && { ((faile
 run command 30 env LD_LIBRARY_PATH=lib bin/lantern plan --input cases/mixed_decode.json --device cuda --json
 run doctor 30 env LD_LIBRARY_PATH=lib bin/lantern doctor --check-graphs --device cuda
 
+run attention_example 90 python3 examples/attention/attention_example.py --library lib/liblantern_attention.so --device cuda
+say "        $(tail -n 1 "$results/attention_example.log")"
 run ctypes_example 60 python3 examples/plan/plan_example.py --library lib/liblantern_attention.so
 grep -h "skipped" "$results/ctypes_example.log" | while read -r line; do say "skipped $line"; done
 

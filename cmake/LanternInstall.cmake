@@ -18,7 +18,7 @@ install(DIRECTORY include/lantern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_
 set(lantern_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lantern)
 install(EXPORT lanternTargets NAMESPACE lantern:: FILE lanternTargets.cmake DESTINATION ${lantern_package_dir})
 file(WRITE ${CMAKE_BINARY_DIR}/lanternConfig.cmake
-  "# lantern::lantern (engine.h, engine_c.h) and lantern::attention (plan.h).\n"
+  "# lantern::lantern (engine.h, engine_c.h) and lantern::attention (plan.h, attention.h).\n"
   "include(\${CMAKE_CURRENT_LIST_DIR}/lanternTargets.cmake)\n")
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/lanternConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/lanternConfig.cmake ${CMAKE_BINARY_DIR}/lanternConfigVersion.cmake

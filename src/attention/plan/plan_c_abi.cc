@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "attention/c_answer.h"
 #include "attention/plan/plan_cuda.h"
 #include "attention/plan/plan_faults.h"
 #include "attention/plan/plan_host.h"
@@ -24,18 +25,12 @@ namespace {
 static_assert(static_cast<int>(LANTERN_PLAN_NUM_ERRORS) == kNumErrors && kNumCounts == 9);
 static_assert(kMostBatchErrors == 3 && kMaxCacheGroups == 4);
 
-std::string& last_error() {
-  thread_local std::string message;
-  return message;
+CAnswer& answer() {
+  thread_local CAnswer of_this_thread;
+  return of_this_thread;
 }
 
-lantern_status finish(const Status& status) {
-  if (status.ok()) return LANTERN_OK;
-  last_error() = status.error().message();
-  return status.error().code() == ErrorCode::kUnsupported ? LANTERN_UNSUPPORTED : LANTERN_INVALID_ARGUMENT;
-}
-
-Error refuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
+lantern_status finish(const Status& status) { return answer().finish(status); }
 
 template <class Struct>
 Result<Struct> read_struct(const Struct* from, const char* name) {
@@ -249,6 +244,6 @@ lantern_status lantern_plan_run(const lantern_plan* plan, const lantern_plan_inp
   return lantern::finish(lantern::run(plan, inputs, bucket, stream));
 }
 
-const char* lantern_plan_last_error() { return lantern::last_error().c_str(); }
+const char* lantern_plan_last_error() { return lantern::answer().last_error(); }
 const char* lantern_plan_fault_name(int32_t code) { return lantern::fault_name(code).name.data(); }
 const char* lantern_plan_fault_message(int32_t code) { return lantern::fault_name(code).message.data(); }
