@@ -59,7 +59,7 @@ __device__ void copy_rows(const MlaDecodeParams& p, int64_t t, int32_t keys, int
   const auto row = static_cast<int>(threadIdx.x / 4), part = static_cast<int>(threadIdx.x % 4);
   const int32_t key = tile * kKeys + row;
   const bool real = key < keys;
-  const std::byte* from = real ? mla_key_row(p, t, key) : p.cache.data.get();
+  const std::byte* from = real ? mla_key_row(p, key, MlaKeyEntries(p, t).at(key)) : p.cache.data.get();
   constexpr int kPieces = kFp8 ? kFp8RowBytes / 16 : kRowPieces;
 #pragma unroll
   for (int piece = part; piece < kPieces; piece += 4) {
@@ -93,15 +93,6 @@ __device__ void widen_rows(const std::byte* raw, std::byte* tile) {
   }
 }
 
-// The queries of heads [first, first + kHeads) as bf16; heads behind the last are zeros.
-template <int kHeads>
-__device__ void load_queries(const MlaDecodeParams& p, int64_t t, int32_t first, std::byte* to) {
-  for (auto at = static_cast<int>(threadIdx.x); at < kHeads * kRowPieces; at += static_cast<int>(kThreads)) {
-    const int h = at / kRowPieces, piece = at % kRowPieces;
-    *reinterpret_cast<uint4*>(to + swizzled(h, piece, kRowBytes)) = mla_query_piece(p, t, first + h, piece);
-  }
-}
-
 // 16 rows from `row` on and the pieces `piece`, `piece` + 1, as the first operand of a product.
 __device__ void load_operand(uint32_t (&a)[4], uint32_t base, int row, int piece, int row_bytes) {
   const auto lane = static_cast<int>(threadIdx.x % kWarp);
@@ -126,7 +117,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   const uint32_t base = ptx::shared_address(memory);
   if (begin < end) copy_rows<kFp8>(p, t, keys, begin, base + (kFp8 ? L::kOther : L::kTile));
-  load_queries<kHeads>(p, t, first_head, memory + L::kQuery);
+  load_queries<kHeads, static_cast<int>(kThreads)>(
+      p, t, first_head, [&](int row, int piece) { return memory + L::kQuery + swizzled(row, piece, kRowBytes); });
 
   const auto lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
   const int g = lane / 4, c = lane % 4;
@@ -246,8 +238,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         largest[m][half] = most;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
-          const float low = exp2f(__fmaf_rn(scores[m][n][2 * half], to_log2, -origin));
-          const float high = exp2f(__fmaf_rn(scores[m][n][2 * half + 1], to_log2, -origin));
+          const float low = ptx::exp2_flushed(__fmaf_rn(scores[m][n][2 * half], to_log2, -origin));
+          const float high = ptx::exp2_flushed(__fmaf_rn(scores[m][n][2 * half + 1], to_log2, -origin));
           sums[m][half][n] = __fmaf_rn(sums[m][half][n], factor, low + high);
           *reinterpret_cast<uint32_t*>(memory + L::kWeights + swizzled(row, share * kKeyTiles + n, kWeightBytes) +
                                        4 * c) = ptx::pack_bf16(low, high);

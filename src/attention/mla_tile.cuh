@@ -24,26 +24,67 @@ __device__ inline int32_t mla_key_count(const MlaDecodeParams& p, int64_t t) {
   if (p.step.token_request[t] < 0) return 0;
   return p.selection.counts ? p.selection.counts[t] : p.step.token_context_len[t];
 }
-// The row of the token's key `key`, one of those that it has.
-__device__ inline const std::byte* mla_key_row(const MlaDecodeParams& p, int64_t t, int32_t key) {
-  if (p.selection.counts)
-    return p.cache.data.get() + p.selection.slots[t * p.selection.top_k + key] * p.cache.row_bytes;
-  const int32_t* table = p.step.block_table.get() + int64_t{p.step.token_request[t]} * p.step.block_table_stride;
-  return p.cache.data.get() + p.step.slot_of(table, key) * p.cache.row_bytes;
+// Where the keys of a token are found: their slots or, of the block table, their blocks. Asked for ahead of the row,
+// whose address needs it.
+struct MlaKeyEntries {
+  const int32_t* entries;
+  int32_t offset, per_entry;
+
+  __device__ MlaKeyEntries(const MlaDecodeParams& p, int64_t t) {
+    const bool chosen = static_cast<bool>(p.selection.counts);
+    entries = chosen ? p.selection.slots.get() + t * p.selection.top_k
+                     : p.step.block_table.get() + int64_t{p.step.token_request[t]} * p.step.block_table_stride;
+    offset = chosen ? 0 : p.step.key_offset;
+    per_entry = chosen ? 1 : p.step.block_size;
+  }
+  __device__ int32_t at(int32_t key) const { return entries[(key + offset) / per_entry]; }
+};
+__device__ inline const std::byte* mla_key_row(const MlaDecodeParams& p, int32_t key, int32_t entry) {
+  const int64_t slot = p.selection.counts
+                           ? int64_t{entry}
+                           : int64_t{entry} * p.step.block_size + (key + p.step.key_offset) % p.step.block_size;
+  return p.cache.data.get() + slot * p.cache.row_bytes;
 }
 
-// Values 8 piece .. 8 piece + 7 of the query of head h as bf16; zeros behind the last head.
-__device__ inline uint4 mla_query_piece(const MlaDecodeParams& p, int64_t t, int32_t h, int piece) {
-  float values[8] = {};
-  if (h < p.heads) {
-    const float* from = piece < kMlaRank / 8 ? p.q_latent.get() + (t * p.heads + h) * kMlaRank + piece * 8
-                                             : p.q_rope.get() + t * p.q_rope_token_stride + h * p.q_rope_head_stride +
-                                                   (piece - kMlaRank / 8) * 8;
+// Four neighbouring values of a row; kWhole: it is aligned to 16 bytes.
+template <bool kWhole>
+__device__ inline float4 four_at(const float* from) {
+  if constexpr (kWhole) return *reinterpret_cast<const float4*>(from);
+  return make_float4(from[0], from[1], from[2], from[3]);
+}
+// By `kThreads` threads: the queries of heads [first, first + kHeads) as bf16, zeros behind the last head; place(row,
+// piece) is where 16 bytes of them go.
+template <int kHeads, int kThreads, bool kWhole, class Place>
+__device__ inline void load_queries(const MlaDecodeParams& p, int64_t t, int32_t first, const Place& place) {
+  constexpr int kFours = 2 * kMlaPieces, kCount = kHeads * kFours / kThreads, kAtOnce = kCount % 12 == 0 ? 12 : 9;
+  static_assert(kHeads * kFours % kThreads == 0 && kCount % kAtOnce == 0);
+#pragma unroll 1
+  for (int begin = static_cast<int>(threadIdx.x); begin < kHeads * kFours; begin += kAtOnce * kThreads) {
+    float4 values[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = from[i];
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * kThreads, four = at % kFours;
+      const int32_t h = first + at / kFours;
+      values[i] = {};
+      if (h >= p.heads) continue;
+      values[i] = four_at<kWhole>(four < kMlaRank / 4 ? p.q_latent.get() + (t * p.heads + h) * kMlaRank + four * 4
+                                                      : p.q_rope.get() + t * p.q_rope_token_stride +
+                                                            h * p.q_rope_head_stride + (four - kMlaRank / 4) * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * kThreads, four = at % kFours;
+      *reinterpret_cast<uint2*>(place(at / kFours, four / 2) + four % 2 * 8) =
+          make_uint2(ptx::pack_bf16(values[i].x, values[i].y), ptx::pack_bf16(values[i].z, values[i].w));
+    }
   }
-  return make_uint4(ptx::pack_bf16(values[0], values[1]), ptx::pack_bf16(values[2], values[3]),
-                    ptx::pack_bf16(values[4], values[5]), ptx::pack_bf16(values[6], values[7]));
+}
+template <int kHeads, int kThreads, class Place>
+__device__ inline void load_queries(const MlaDecodeParams& p, int64_t t, int32_t first, const Place& place) {
+  const auto places = reinterpret_cast<uintptr_t>(p.q_latent.get()) | reinterpret_cast<uintptr_t>(p.q_rope.get());
+  (places % 16 | p.q_rope_token_stride % 4 | p.q_rope_head_stride % 4) == 0
+      ? load_queries<kHeads, kThreads, true>(p, t, first, place)
+      : load_queries<kHeads, kThreads, false>(p, t, first, place);
 }
 
 // Four e4m3 codes, none of them NaN, times 2^56 `factor` as bf16: exact where the result is normal. A code's exponent
@@ -91,7 +132,7 @@ struct SoftmaxStep {
 };
 __device__ inline SoftmaxStep softmax_step(float before, float largest, float to_log2) {
   const float origin = largest == -INFINITY ? 0.0f : largest * to_log2;
-  return {origin, exp2f(before * to_log2 - origin)};
+  return {origin, ptx::exp2_flushed(before * to_log2 - origin)};
 }
 
 // The 64-head kernel of compute capability 9.0, for `tokens` tokens from `first` on.

@@ -42,6 +42,18 @@ inline int most_shared_bytes() {
   return bytes;
 }
 
+// Of the current device.
+inline int multiprocessors() {
+  static const int count = [] {
+    int device = 0, processors = 0;
+    LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
+    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                       "ask for its multiprocessors");
+    return processors;
+  }();
+  return count;
+}
+
 template <class... Params>
 void ask_for_shared_memory(const char* name, void (*kernel)(Params...), size_t bytes) {
   if (bytes == 0) return;
@@ -68,29 +80,36 @@ void launch_kernel(void* cuda_stream, const char* name, void (*kernel)(Params...
 
 // The same for a kernel that calls ptx::begin_overlapped() before it reads or writes what other kernels may touch, and
 // before any thread leaves: it may start while the kernel in front of it ends, which hides what a start costs. Where
-// the code that runs was compiled without the instructions, it is launched like any other.
+// the code that runs was compiled without the instructions, it is launched like any other. `cluster` neighbouring
+// blocks in x, of which the grid has a multiple, form a cluster: of capability 9.0 and more.
 template <class... Params, class... Args>
-void launch_overlapped(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid, unsigned threads,
-                       size_t shared_bytes, const Args&... args) {
-  cudaFuncAttributes attributes{};
-  LANTERN_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel), "ask for the attributes of '{}'", name);
-  if (attributes.ptxVersion < ptx::kOverlapPtxVersion) {
-    return launch_kernel(cuda_stream, name, kernel, grid, threads, shared_bytes, args...);
-  }
+void launch_overlapped_clusters(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid,
+                                unsigned threads, size_t shared_bytes, unsigned cluster, const Args&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   ask_for_shared_memory(name, kernel, shared_bytes);
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(cuda_stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
   LANTERN_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...),
                      "launch '{}' ({} x {} x {} blocks of {} threads)", name, grid.x, grid.y, grid.z, threads);
+}
+template <class... Params, class... Args>
+void launch_overlapped(void* cuda_stream, const char* name, void (*kernel)(Params...), dim3 grid, unsigned threads,
+                       size_t shared_bytes, const Args&... args) {
+  cudaFuncAttributes attributes{};
+  LANTERN_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel), "ask for the attributes of '{}'", name);
+  attributes.ptxVersion < ptx::kOverlapPtxVersion
+      ? launch_kernel(cuda_stream, name, kernel, grid, threads, shared_bytes, args...)
+      : launch_overlapped_clusters(cuda_stream, name, kernel, grid, threads, shared_bytes, 1, args...);
 }
 
 }  // namespace lantern

@@ -78,11 +78,27 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+__device__ inline void store_shared(uint32_t shared_address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared_address), "r"(value) : "memory");
+}
+__device__ inline void store_shared(uint32_t shared_address, const uint4& value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
 // a b of two bf16 values each, to nearest even; subnormal values count.
 __device__ inline uint32_t multiply_bf16(uint32_t a, uint32_t b) {
   uint32_t product;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
+}
+
+// 2^x to 2 ulp; subnormal results are 0.
+__device__ inline float exp2_flushed(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // Two values as bf16, to nearest even; `low` in the lower half.
@@ -101,6 +117,10 @@ __device__ inline void init_barrier(uint32_t barrier, uint32_t count) {
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// An arrival that makes the phase wait for so many bytes of store_in_cluster() too.
+__device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 // Until the phase of this parity has ended.
 __device__ inline void wait_barrier(uint32_t barrier, uint32_t parity) {
   asm volatile(
@@ -112,6 +132,40 @@ __device__ inline void wait_barrier(uint32_t barrier, uint32_t parity) {
       "}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+// Blocks of a cluster: the number of this one in it, and where `shared_address` lies in block `rank`'s shared memory,
+// as an address that all of them can use.
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline uint32_t cluster_address(uint32_t shared_address, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address), "r"(rank));
+  return address;
+}
+// Stores on its own time; its 16 bytes count at `barrier`, of the same block's shared memory.
+__device__ inline void store_in_cluster(uint32_t cluster_address, const uint4& value, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   cluster_address),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
+               : "memory");
+}
+// Says that this thread has read what it wanted; nothing that it wrote is passed on.
+__device__ inline void arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// All threads of all blocks of the cluster.
+__device__ inline void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+// The first `threads` of the block that come here; 1 to 15, since 0 is __syncthreads()'s.
+template <int kBarrier>
+__device__ inline void sync_some(unsigned threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "r"(threads) : "memory");
 }
 
 // A warpgroup's registers a thread from here on; the kernel's warpgroups together may not have more than its launch.
@@ -156,21 +210,18 @@ __device__ inline void wait_for_products(float (&d)[kCount]) {
   for (float& value : d) asm volatile("" : "+f"(value)::"memory");
 }
 
-// d (+)= A B of 64 x 16 by 16 x 64 values by a warpgroup, both in shared memory with K along their rows. Thread t has
+// d (+)= A B of 64 x 16 by 16 x 32 values by a warpgroup, both in shared memory with K along their rows. Thread t has
 // of D the rows 16 (t / 32) + t % 32 / 4 and + 8 as lanes have them of mma_bf16(), eight columns after eight.
-__device__ inline void product_64x64(float (&d)[32], uint64_t a, uint64_t b, bool add) {
+__device__ inline void product_64x32(float (&d)[16], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n"
       ".reg .pred add;\n"
-      "setp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, "
-      "%29, %30, %31}, %32, %33, add, 1, 1, 0, 0;"
+      "setp.ne.b32 add, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
+      "%10, %11, %12, %13, %14, %15}, %16, %17, add, 1, 1, 0, 0;"
       "\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 // d += A B of 64 x 16 by 16 x 128 values: A as lanes have it of mma_bf16(), B in shared memory with its rows along K.
