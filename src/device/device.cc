@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "base/check.h"
 #include "device/capture_guard.h"
 #include "device/stream_backend.h"
@@ -26,6 +29,14 @@ Result<void*> Device::allocate(MemoryClass memory_class, std::string_view owner,
   ledger_.add(memory_class, owner, address, bytes);
   return address;
 }
+
+void* Device::allocate_pinned(size_t bytes) {
+  void* address = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (address != nullptr) std::memset(address, 0, bytes);
+  return address;
+}
+
+void Device::release_pinned(void* address) { std::free(address); }
 
 void Device::release(void* address) {
   if (CaptureGuard::active() != nullptr) {

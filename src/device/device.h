@@ -40,6 +40,11 @@ class Device {
   // Broken invariant while this thread captures.
   void release(void* address);
 
+  // Host memory that streams copy from and to while the calling thread goes on; null when the system refuses. For
+  // PinnedBuffer.
+  virtual void* allocate_pinned(size_t bytes);
+  virtual void release_pinned(void* address);
+
   // No allocation and no capture is allowed afterwards: an allocation is a broken invariant, named by its owner.
   void seal() { sealed_ = true; }
   bool sealed() const { return sealed_; }

@@ -21,6 +21,9 @@ class StreamEvent {
     CaptureGuard::forbid("StreamEvent::record()");
     do_record();
   }
+  // Whether the stream has come to this place, and a wait until it has. It must have been recorded.
+  virtual bool passed() const = 0;
+  virtual void wait() const = 0;
   // Waits until the stream has come to this place. Both must have been recorded, on one stream.
   virtual double seconds_since(const StreamEvent& earlier) const = 0;
 

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 
 #include "device/devices_test.h"
+#include "device/persistent_buffer.h"
+#include "device/pinned_buffer.h"
 #include "device/workspace.h"
 
 namespace lantern {
@@ -49,6 +53,25 @@ TEST_P(StreamEventOnDevice, IsInTheOrderOfTheStream) {
   EXPECT_GT(one, 64e6 / 1e14);  // no memory takes 100 TB/s
   EXPECT_GT(two, 64e6 / 1e14);
   EXPECT_LT(one + two, passed);
+}
+
+TEST_P(StreamEventOnDevice, HasPassedWhenPinnedMemoryHoldsWhatWasCopied) {
+  constexpr int64_t kCount = 1 << 20;
+  Stream stream(*device_);
+  const auto sent = PinnedBuffer<int32_t>::create(*device_, "sent", kCount);
+  const auto received = PinnedBuffer<int32_t>::create(*device_, "received", kCount);
+  const auto there = PersistentBuffer<int32_t>::create(*device_, "there", kCount);
+  ASSERT_TRUE(sent.ok() && received.ok() && there.ok());
+  EXPECT_EQ(std::ranges::count((*received)->values(), 0), kCount);
+  std::iota((*sent)->values().begin(), (*sent)->values().end(), 1);
+  const size_t bytes = (*sent)->values().size_bytes();
+  stream.copy_to_device((*there)->fixed().data(), (*sent)->values().data(), bytes);
+  stream.copy_to_host((*received)->values().data(), (*there)->fixed().data(), bytes);
+  const auto event = StreamEvent::make(stream);
+  event->record();
+  event->wait();
+  EXPECT_TRUE(event->passed());
+  EXPECT_TRUE(std::ranges::equal((*received)->values(), (*sent)->values()));
 }
 
 TEST_P(StreamEventOnDevice, IsNoPartOfACapture) {

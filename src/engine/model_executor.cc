@@ -9,6 +9,8 @@
 #include "attention/plan/step_inputs.h"
 #include "attention/plan/step_plan_buffers.h"
 #include "base/check.h"
+#include "device/pinned_buffer.h"
+#include "device/stream_event.h"
 #include "engine/launch_shape.h"
 #include "engine/mtp_drafter.h"
 #include "engine/prompt_scorer.h"
@@ -36,7 +38,7 @@ class ModelExecutor final : public Executor {
   GraphReport graph_report() const;
 
   Status submit(const StepBatch& batch) override;
-  bool ready() const override { return num_in_flight_ > 0; }
+  bool ready() const override { return num_in_flight_ > 0 && steps_[static_cast<size_t>(oldest_)].complete->passed(); }
   Status wait(StepResults& results) override;
 
  private:
@@ -46,7 +48,9 @@ class ModelExecutor final : public Executor {
   struct InFlight {
     explicit InFlight(const EngineSettings& settings);
     StepUpload upload;
-    std::vector<int32_t> outcome;  // as StepOutcome lies on the device
+    std::unique_ptr<PinnedBuffer<int32_t>> sent;     // the upload's words
+    std::unique_ptr<PinnedBuffer<int32_t>> outcome;  // as StepOutcome lies on the device
+    std::unique_ptr<StreamEvent> complete;           // when the host has all of it
     int32_t num_rows = 0;
     bool replayed = false;
     std::vector<int32_t> sample_begin;  // by row: its first row of logits
@@ -166,7 +170,10 @@ Status ModelExecutor::create() {
 
   steps_.reserve(kMaxSteps);
   for (int32_t i = 0; i < kMaxSteps; ++i) {
-    steps_.emplace_back(settings_).outcome.resize(static_cast<size_t>(outcome_arena_.all().size()));
+    InFlight& step = steps_.emplace_back(settings_);
+    ASSIGN_OR_RETURN(step.sent, PinnedBuffer<int32_t>::create(device_, "step upload", StepUpload::capacity(settings_)));
+    ASSIGN_OR_RETURN(step.outcome, PinnedBuffer<int32_t>::create(device_, "step outcome", outcome_arena_.all().size()));
+    step.complete = StreamEvent::make(stream_);
   }
   return options_.graphs == GraphMode::kNone ? Status() : capture_graphs();
 }
@@ -197,7 +204,8 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   step.num_rows = static_cast<int32_t>(batch.rows.size());
   step.upload.pack(batch);
   const std::span<const int32_t> words = step.upload.words();
-  stream_.copy_to_device(upload_->fixed().data(), words.data(), words.size_bytes());
+  std::ranges::copy(words, step.sent->values().begin());
+  stream_.copy_to_device(upload_->fixed().data(), step.sent->values().data(), words.size_bytes());
 
   for (const SlotInit& init : batch.slot_inits) start_slot(init);
   const UploadHeader& header = step.upload.header();
@@ -221,10 +229,12 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   } else {
     graphs_->replay(stream_, shape, batch.shape.draft_passes);
   }
-  stream_.copy_to_host(step.outcome.data(), outcome_arena_.all().data(), step.outcome.size() * sizeof(int32_t));
+  const std::span<int32_t> outcome = step.outcome->values();
+  stream_.copy_to_host(outcome.data(), outcome_arena_.all().data(), outcome.size_bytes());
   note_logprobs(batch, shape, step);
   if (shape.logprobs) sampler_->copy_logprobs_to_host(stream_, step.logprobs, shape.sample_rows);
   scorer_.copy_to_host(stream_, step.scores, shape.num_scored);
+  step.complete->record();
   return {};
 }
 
@@ -417,9 +427,9 @@ void ModelExecutor::sample_rows(const LaunchShape& shape) {
 
 Status ModelExecutor::wait(StepResults& results) {
   CHECK(num_in_flight_ > 0, "no step is in flight");
-  stream_.synchronize();
   const InFlight& step = steps_[static_cast<size_t>(oldest_)];
-  const auto outcome = std::span<const int32_t>(step.outcome);
+  step.complete->wait();
+  const std::span<const int32_t> outcome = step.outcome->values();
   // What the host sent contradicts itself: a broken invariant.
   const int32_t faults = outcome[static_cast<size_t>(faults_at_)];
   CHECK(faults == 0, "the step plan found {} faults in a step of {} rows", faults, step.num_rows);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/check.h"
 #include "device/capture_guard.h"
 #include "device/cuda/cuda_stream.h"
@@ -94,6 +97,23 @@ void CudaDevice::copy_to_device(void* destination, const void* source, size_t by
 void CudaDevice::copy_to_host(void* destination, const void* source, size_t bytes) {
   CaptureGuard::forbid("copy_to_host()");
   copy(destination, source, bytes, cudaMemcpyDeviceToHost);
+}
+
+void* CudaDevice::allocate_pinned(size_t bytes) {
+  CaptureGuard::forbid("allocate_pinned()");
+  make_current();
+  void* address = nullptr;
+  if (cudaHostAlloc(&address, std::max<size_t>(bytes, 1), cudaHostAllocDefault) != cudaSuccess) {
+    cudaGetLastError();  // it has been heard
+    return nullptr;
+  }
+  std::memset(address, 0, bytes);
+  return address;
+}
+
+void CudaDevice::release_pinned(void* address) {
+  make_current();
+  LANTERN_CUDA_CHECK(cudaFreeHost(address), "give back pinned memory");
 }
 
 std::unique_ptr<StreamBackend> CudaDevice::make_stream_backend() { return std::make_unique<CudaStream>(*this); }

@@ -21,6 +21,8 @@ class CudaDevice final : public Device {
   int worker_count() const override { return multiprocessors_; }
   void copy_to_device(void* destination, const void* source, size_t bytes) override;
   void copy_to_host(void* destination, const void* source, size_t bytes) override;
+  void* allocate_pinned(size_t bytes) override;
+  void release_pinned(void* address) override;
   std::unique_ptr<StreamBackend> make_stream_backend() override;
 
   // CUDA speaks to the calling thread's device.

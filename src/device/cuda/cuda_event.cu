@@ -14,6 +14,13 @@ class CudaEvent final : public StreamEvent {
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
 
+  bool passed() const override {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) return false;
+    LANTERN_CUDA_CHECK(state, "ask for an event");
+    return true;
+  }
+  void wait() const override { LANTERN_CUDA_CHECK(cudaEventSynchronize(event_), "wait for an event"); }
   double seconds_since(const StreamEvent& earlier) const override {
     float milliseconds = 0;
     LANTERN_CUDA_CHECK(cudaEventSynchronize(event_), "wait for an event");
