@@ -31,7 +31,8 @@ OutputDelta AnswerReader::push(const Output& output) {
     reasoning_tokens_ += end == output.tokens.end() ? end - output.tokens.begin() : end - output.tokens.begin() + 1;
   }
   if (!output.ended()) return delta;
-  delta.add(parser_->finish());
+  const bool cut = output.end_reason == EndReason::kLength || !output.stop_string.empty();
+  delta.add(parser_->finish(cut ? OutputEnd::kCut : OutputEnd::kTurn));
   return delta;
 }
 

@@ -51,9 +51,11 @@ class OutputParser::Machine {
     run(delta, false);
   }
 
-  void finish(OutputDelta& delta) {
+  void finish(OutputDelta& delta, OutputEnd end) {
+    const bool cut = end == OutputEnd::kCut;
     append_valid_utf8(text_, partial_);
     partial_.clear();
+    if (cut) drop_markup(delta);
     run(delta, true);
     switch (state_) {
       case State::kContent:
@@ -62,7 +64,9 @@ class OutputParser::Machine {
       case State::kSection:
       case State::kName:
       case State::kKey:
-      case State::kValueBegin: delta.content += raw_; break;
+      case State::kValueBegin:
+        if (!cut) delta.content += raw_;
+        break;
       case State::kJsonValue: put_arguments(begins_json(value_) ? value_ : unfinished_string(value_), delta); break;
       default: break;
     }
@@ -148,6 +152,14 @@ class OutputParser::Machine {
       case State::kTextValue:
       case State::kJsonValue: look_for(s.value_end, Tag::kValueEnd); break;
     }
+  }
+
+  // What may still become a tag of calls, and nothing else.
+  void drop_markup(OutputDelta& delta) {
+    if (syntax_ == nullptr) return;
+    if (state_ == State::kStart) enter(State::kContent);
+    run(delta, false);
+    if (state_ != State::kThinking || !kThinkEnd.starts_with(text_)) text_.clear();
   }
 
   // Takes as much of text_ as is certain; all of it if it is the `last`.
@@ -500,9 +512,9 @@ OutputDelta OutputParser::push(std::string_view text) {
   return delta;
 }
 
-OutputDelta OutputParser::finish() {
+OutputDelta OutputParser::finish(OutputEnd end) {
   OutputDelta delta;
-  machine_->finish(delta);
+  machine_->finish(delta, end);
   return delta;
 }
 
@@ -510,11 +522,11 @@ bool OutputParser::thinking() const { return machine_->thinking(); }
 int32_t OutputParser::num_calls() const { return machine_->num_calls(); }
 bool OutputParser::complete() const { return machine_->complete(); }
 
-ParsedOutput parse_output(ChatFormat format, std::string_view text, OutputParserOptions options) {
+ParsedOutput parse_output(ChatFormat format, std::string_view text, OutputParserOptions options, OutputEnd end) {
   OutputParser parser(format, std::move(options));
   ParsedOutput parsed;
   parsed.add(parser.push(text));
-  parsed.add(parser.finish());
+  parsed.add(parser.finish(end));
   return parsed;
 }
 

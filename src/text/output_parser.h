@@ -47,6 +47,11 @@ struct ParsedOutput {
   void add(const OutputDelta& delta);
 };
 
+enum class OutputEnd : uint8_t {
+  kTurn,  // the model ended it
+  kCut,   // it would have gone on
+};
+
 struct OutputParserOptions {
   // The prompt has opened a thinking block (ChatEncoder::starts_thinking).
   bool starts_thinking = false;
@@ -69,7 +74,8 @@ struct OutputParserOptions {
 //   content.
 // - A call that lacks its end is over where the next call begins or the calls end.
 // A call in which the text breaks off keeps the arguments that it has. They are no whole JSON text then, lest half a
-// call be taken for a whole one: complete() says so.
+// call be taken for a whole one: complete() says so. Where the text was cut, by a limit of tokens or a stop string,
+// what may be the beginning of a call's tags is in no delta either: nobody can tell what would have become of it.
 class OutputParser {
  public:
   // A longer JSON value is not held back until it is whole.
@@ -84,7 +90,7 @@ class OutputParser {
   // UTF-8; what is not becomes U+FFFD.
   OutputDelta push(std::string_view text);
   // What is still held back, when no more text comes. Nothing may follow.
-  OutputDelta finish();
+  OutputDelta finish(OutputEnd end = OutputEnd::kTurn);
 
   // Inside of a thinking block, as far as is certain.
   bool thinking() const;
@@ -99,6 +105,7 @@ class OutputParser {
 };
 
 // All of a finished answer.
-ParsedOutput parse_output(ChatFormat format, std::string_view text, OutputParserOptions options = {});
+ParsedOutput parse_output(ChatFormat format, std::string_view text, OutputParserOptions options = {},
+                          OutputEnd end = OutputEnd::kTurn);
 
 }  // namespace lantern

@@ -16,6 +16,7 @@ namespace lantern {
 namespace {
 
 namespace json = boost::json;
+using std::string_view_literals::operator""sv;
 
 const std::vector<std::string> kTools = {
     R"({"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
@@ -24,7 +25,7 @@ const std::vector<std::string> kTools = {
     R"({"name": "g"})"};
 
 ParsedOutput run(ChatFormat format, std::string_view text, const OutputParserOptions& options,
-                 const std::vector<size_t>& ends) {
+                 const std::vector<size_t>& ends, OutputEnd end_of_output = OutputEnd::kTurn) {
   OutputParser parser(format, options);
   ParsedOutput parsed;
   std::vector<bool> named;
@@ -46,7 +47,7 @@ ParsedOutput run(ChatFormat format, std::string_view text, const OutputParserOpt
     begin = end;
   }
   take(parser.push(text.substr(begin)));
-  take(parser.finish());
+  take(parser.finish(end_of_output));
   return parsed;
 }
 
@@ -236,6 +237,81 @@ TEST(OutputParser, LosesNoTextOfMalformedCalls) {
            "<|tool_calls_section_begin|><|tool_call_begin|>f]"},
       },
       kTools);
+}
+
+// A limit of tokens cuts an answer with two calls after any character. No markup is content or arguments then, and of
+// the calls there is what has come.
+TEST(OutputParser, CutOffItLeaksNoMarkup) {
+  struct Answer {
+    ChatFormat format;
+    std::string text;
+    bool starts_thinking = false;
+  };
+  const std::vector<Answer> answers = {
+      {ChatFormat::kDeepSeekV3,
+       "Look.\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"text\": \"a b\"}\n```"
+       "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{\"n\": [1, 2]}\n```"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {kV31,
+       "Look.\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"text\": \"a b\"}<｜tool▁call▁end｜>"
+       "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{\"n\": [1, 2]}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {kV32,
+       "Why</think>Look.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n"
+       "<｜DSML｜parameter name=\"text\" string=\"true\">a b</｜DSML｜parameter>\n"
+       "<｜DSML｜parameter name=\"count\" string=\"false\">12</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+       "<｜DSML｜invoke name=\"g\">\n<｜DSML｜parameter name=\"n\" string=\"false\">[1, 2]</｜DSML｜parameter>\n"
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       true},
+      {kGlm,
+       "Why</think>Look.\n<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>count</arg_key>\n"
+       "<arg_value>12</arg_value>\n</tool_call>\n<tool_call>g<arg_key>n</arg_key><arg_value>[1, 2]</arg_value>"
+       "</tool_call>",
+       true},
+      {kGlm, "<tool_call>f<arg_key>text</arg_key><arg_value>a b</arg_value></tool_call>"},
+      {kKimi,
+       "Why<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"text\": \"a b\"}"
+       "<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{\"n\": [1, 2]}<|tool_call_end|>"
+       "<|tool_calls_section_end|>",
+       true},
+  };
+  for (const Answer& answer : answers) {
+    const OutputParserOptions options{
+        .starts_thinking = answer.starts_thinking, .tools = kTools, .call_id_prefix = "c"};
+    const ParsedOutput whole = parse_output(answer.format, answer.text, options);
+    const bool says_look = answer.text.find("Look.") != std::string::npos;
+    EXPECT_EQ(whole.content, says_look ? "Look." : "");
+    for (size_t size = 0; size <= answer.text.size(); ++size) {
+      const std::string_view text = std::string_view(answer.text).substr(0, size);
+      if (!is_valid_utf8(text)) continue;
+      const ParsedOutput cut = parse_output(answer.format, text, options, OutputEnd::kCut);
+      std::vector<size_t> every;
+      for (size_t i = 1; i < size; ++i) every.push_back(i);
+      ASSERT_EQ(shown(run(answer.format, text, options, every, OutputEnd::kCut)), shown(cut)) << text;
+      // White space that calls would have swallowed is an answer's own where none have come.
+      EXPECT_TRUE(whole.content.starts_with(cut.content) || cut.content == "Look.\n" || cut.content == "Look.\n\n")
+          << text << "\n"
+          << shown(cut);
+      // "<" alone may as well be that of "</think>".
+      EXPECT_TRUE(whole.reasoning.starts_with(cut.reasoning) || cut.reasoning == "Why<" ||
+                  "Why</think>"sv.starts_with(cut.reasoning))
+          << shown(cut);
+      ASSERT_LE(cut.tool_calls.size(), whole.tool_calls.size());
+      for (size_t i = 0; i < cut.tool_calls.size(); ++i) {
+        const ChatToolCall& call = cut.tool_calls[i];
+        EXPECT_EQ(call.name, whole.tool_calls[i].name);
+        const bool is_last = i + 1 == cut.tool_calls.size();
+        EXPECT_TRUE(is_last ? whole.tool_calls[i].arguments.starts_with(call.arguments)
+                            : call.arguments == whole.tool_calls[i].arguments)
+            << text << "\n"
+            << shown(cut);
+      }
+    }
+  }
+  // Without tools, and of thinking's end, there is no markup to leak.
+  EXPECT_EQ(parse_output(kGlm, "a <tool", {}, OutputEnd::kCut).content, "a <tool");
+  EXPECT_EQ(parse_output(kGlm, "a </thi", {.starts_thinking = true, .tools = kTools}, OutputEnd::kCut).reasoning,
+            "a </thi");
+  EXPECT_EQ(parse_output(kGlm, "a < b", {.tools = kTools}, OutputEnd::kCut).content, "a < b");
 }
 
 TEST(OutputParser, WithoutToolsTagsAreText) {
