@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
 
 namespace lantern {
@@ -139,7 +140,12 @@ std::string head_text(const HttpResponse& response, int32_t version, HttpFraming
 }
 
 std::string chunk_text(std::string_view piece) {
-  std::string text = fmt::format("{:x}\r\n", piece.size());
+  char size[2 * sizeof(size_t)];
+  const auto end = std::to_chars(size, size + sizeof(size), piece.size(), 16).ptr;
+  std::string text;
+  text.reserve(piece.size() + sizeof(size) + 4);
+  text.append(size, end);
+  text += "\r\n";
   text += piece;
   text += "\r\n";
   return text;

@@ -152,9 +152,18 @@ std::string OpenAiStreamer::logprobs_of(const Prompt& prompt, Choice& choice) co
 // `body` is a member: "delta":{...} or "text":"...". `last`: how the choice ended.
 std::string OpenAiStreamer::chunk(const Choice& choice, std::string_view body, std::string_view logprobs,
                                   std::string_view finish, const Output* last) const {
-  std::string text = head_;
-  fmt::format_to(std::back_inserter(text), R"({{"index":{},{},"logprobs":{},"finish_reason":{})", choice.index, body,
-                 logprobs, finish);
+  // Every token comes here: no format is read for it.
+  std::string text;
+  text.reserve(head_.size() + body.size() + logprobs.size() + 128);
+  text += head_;
+  text += "{\"index\":";
+  text += std::to_string(choice.index);
+  text += ',';
+  text += body;
+  text += ",\"logprobs\":";
+  text += logprobs;
+  text += ",\"finish_reason\":";
+  text += finish;
   if (last != nullptr) {
     text += ",\"stop_reason\":";
     text += json::serialize(stop_reason(last->stop_string, last->stop_token, stop_token_ids_));
@@ -175,8 +184,8 @@ std::string OpenAiStreamer::chunk(const Choice& choice, std::string_view body, s
 void OpenAiStreamer::add_chunks(Prompt& prompt, Choice& choice, std::vector<std::string>& events) {
   const Output& waiting = choice.waiting;
   const Output* last = waiting.ended() ? &waiting : nullptr;
-  const std::string finish =
-      last != nullptr ? fmt::format("\"{}\"", finish_reason(waiting.end_reason, choice.reader.has_calls())) : "null";
+  std::string finish = "null";
+  if (last != nullptr) finish = fmt::format("\"{}\"", finish_reason(waiting.end_reason, choice.reader.has_calls()));
   const bool says_something =
       !choice.delta.empty() || logprobs_ >= 0 || return_token_ids_ || return_drafted_ || continuous_usage_;
   if (endpoint_ == OpenAiEndpoint::kChatCompletions) {
@@ -184,19 +193,20 @@ void OpenAiStreamer::add_chunks(Prompt& prompt, Choice& choice, std::vector<std:
     if (!choice.began || (says_something && has_tokens)) {
       std::string delta = "\"delta\":{";
       if (!choice.began) delta += R"("role":"assistant",)";
-      if (!choice.delta.reasoning.empty()) {
-        fmt::format_to(std::back_inserter(delta), "\"{}\":{},", settings_.reasoning_field,
-                       json::serialize(std::string_view(choice.delta.reasoning)));
-      }
+      const auto add_member = [&](std::string_view name, std::string_view value) {
+        delta += '"';
+        delta += name;
+        delta += "\":";
+        delta += value;
+        delta += ',';
+      };
+      if (!choice.delta.reasoning.empty())
+        add_member(settings_.reasoning_field, json::serialize(std::string_view(choice.delta.reasoning)));
       const bool first_and_empty = !choice.began && choice.delta.reasoning.empty() && choice.delta.tool_calls.empty();
-      if (!choice.delta.content.empty() || first_and_empty) {
-        fmt::format_to(std::back_inserter(delta), "\"content\":{},",
-                       json::serialize(std::string_view(choice.delta.content)));
-      }
-      if (!choice.delta.tool_calls.empty()) {
-        fmt::format_to(std::back_inserter(delta), "\"tool_calls\":{},",
-                       json::serialize(calls_json(choice.delta.tool_calls)));
-      }
+      if (!choice.delta.content.empty() || first_and_empty)
+        add_member("content", json::serialize(std::string_view(choice.delta.content)));
+      if (!choice.delta.tool_calls.empty())
+        add_member("tool_calls", json::serialize(calls_json(choice.delta.tool_calls)));
       if (delta.back() == ',') delta.pop_back();
       delta += '}';
       events.push_back(chunk(choice, delta, logprobs_of(prompt, choice), "null", nullptr));
@@ -205,8 +215,8 @@ void OpenAiStreamer::add_chunks(Prompt& prompt, Choice& choice, std::vector<std:
   } else if (!choice.began || says_something || last != nullptr) {
     std::string text = choice.began ? std::string() : prompt.echo;
     if (!hides_output_) text += choice.delta.content;
-    events.push_back(chunk(choice, fmt::format("\"text\":{}", json::serialize(std::string_view(text))),
-                           logprobs_of(prompt, choice), finish, last));
+    events.push_back(chunk(choice, "\"text\":" + json::serialize(std::string_view(text)), logprobs_of(prompt, choice),
+                           finish, last));
   }
   choice.began = true;
   choice.waiting = {};
