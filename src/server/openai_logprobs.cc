@@ -116,6 +116,32 @@ json::object chat_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> 
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+void TextLogprobs::add(std::span<const int32_t> tokens, const Logprobs& rows) {
+  json::object told = chat_logprobs(tokenizer_, tokens, rows, top_, as_ids_);
+  json::array& entries = told.at("content").get_array();
+  for (size_t t = 0; t < tokens.size(); ++t)
+    entries_.push_back({std::string(tokenizer_.token_bytes(tokens[t])), std::move(entries[t])});
+}
+
+json::array TextLogprobs::take(std::string_view text) {
+  json::array taken;
+  size_t same = 0;
+  while (same < rest_.size() && same < text.size() && rest_[same] == text[same]) ++same;
+  text.remove_prefix(same);
+  rest_ = text.empty() ? rest_.substr(same) : std::string();
+  while (!text.empty() && !entries_.empty()) {
+    Entry& entry = entries_.front();
+    const bool ends_in_it = entry.bytes.starts_with(text);
+    if (ends_in_it || (!entry.bytes.empty() && text.starts_with(entry.bytes))) {
+      rest_ = ends_in_it ? entry.bytes.substr(text.size()) : std::string();
+      text.remove_prefix(std::min(text.size(), entry.bytes.size()));
+      taken.push_back(std::move(entry.told));
+    }
+    entries_.pop_front();
+  }
+  return taken;
+}
+
 json::array prompt_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Logprobs& rows,
                             int32_t top) {
   json::array all;

@@ -4,7 +4,10 @@
 #include <boost/json.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "engine/logprobs.h"
 #include "text/detokenizer.h"
@@ -44,6 +47,34 @@ class CompletionLogprobs {
 // "logprobs" of a chat's choice.
 boost::json::object chat_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Logprobs& rows,
                                   int32_t top, bool as_ids = false);
+
+// Of an answer's text in pieces: which tokens it came of. What was thought, calls of tools and the marks around both
+// are tokens too, but none of the text.
+class TextLogprobs {
+ public:
+  // `top`: as chat_logprobs. The tokenizer outlives this.
+  TextLogprobs(const Tokenizer& tokenizer, int32_t top, bool as_ids)
+      : tokenizer_(tokenizer), top_(top), as_ids_(as_ids) {}
+
+  // Tokens whose text has come, or will.
+  void add(std::span<const int32_t> tokens, const Logprobs& rows);
+  // Of the text that comes next: entries as those of chat_logprobs. Text that begins or ends within a token has it
+  // once, with its beginning.
+  boost::json::array take(std::string_view text);
+  // What was added and not taken is none of the text.
+  void drop() { entries_.clear(); }
+
+ private:
+  struct Entry {
+    std::string bytes;
+    boost::json::value told;
+  };
+  const Tokenizer& tokenizer_;
+  int32_t top_;
+  bool as_ids_;
+  std::deque<Entry> entries_ = {};
+  std::string rest_ = {};  // of the last one's bytes: text that has not come yet
+};
 
 // "prompt_logprobs": null, then by token an object of token ids. `tokens` is the whole prompt.
 boost::json::array prompt_logprobs(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Logprobs& rows,

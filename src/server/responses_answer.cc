@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/unix_time.h"
+#include "server/openai_logprobs.h"
 #include "server/openai_parts.h"
 
 namespace lantern {
@@ -23,6 +24,8 @@ class Response {
   Response(const OpenAiRequest& request, const Tokenizer& tokenizer, AnswerShape shape)
       : shape_(std::move(shape)),
         reader_(request, tokenizer),
+        has_logprobs_(request.logprobs >= 0),
+        logprobs_(tokenizer, request.logprobs, request.tokens_as_ids),
         prompt_tokens_(static_cast<int64_t>(request.prompts.front().request.prompt.size())) {}
 
   // `events` is null where nobody follows.
@@ -49,6 +52,7 @@ class Response {
     Kind kind;
     std::string id;
     std::string text = {};  // or arguments
+    json::array logprobs = {};
     std::string call_id = {};
     std::string name = {};
     std::string_view status = "in_progress";
@@ -56,19 +60,21 @@ class Response {
   static constexpr size_t kNone = SIZE_MAX;
   using Events = std::vector<std::string>*;
 
-  static json::object part_of(Kind kind, std::string_view text);
+  static json::object part_of(Kind kind, std::string_view text, const json::array& logprobs = {});
   static json::object object_of(const Item& item);
   void tell(Events events, std::string_view type, json::object members);
   void tell_response(Events events, std::string_view type) { tell(events, type, {{"response", object()}}); }
   void begin(Events events);
   size_t open(Kind kind, const ToolCallDelta* call, Events events);
-  void append(size_t index, std::string_view text, Events events);
+  void append(size_t index, std::string_view text, json::array logprobs, Events events);
   void add_text(Kind kind, std::string_view text, Events events);
   void close(size_t& index, std::string_view status, Events events);
   void end(std::string_view status, Events events);
 
   const AnswerShape shape_;
   AnswerReader reader_;
+  const bool has_logprobs_;
+  TextLogprobs logprobs_;
   const int64_t prompt_tokens_;
   int64_t cached_tokens_ = 0;
   std::vector<Item> items_;
@@ -81,16 +87,16 @@ class Response {
   std::optional<OpenAiError> error_;
 };
 
-json::object Response::part_of(Kind kind, std::string_view text) {
+json::object Response::part_of(Kind kind, std::string_view text, const json::array& logprobs) {
   if (kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
-  return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
+  return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", logprobs}};
 }
 
 // An item that has only begun has no content yet.
 json::object Response::object_of(const Item& item) {
   json::object made{{"id", item.id}, {"status", item.status}};
   const auto content = [&] {
-    return item.status == "in_progress" ? json::array() : json::array{part_of(item.kind, item.text)};
+    return item.status == "in_progress" ? json::array() : json::array{part_of(item.kind, item.text, item.logprobs)};
   };
   switch (item.kind) {
     case Kind::kReasoning:
@@ -175,17 +181,20 @@ size_t Response::open(Kind kind, const ToolCallDelta* call, Events events) {
   return index;
 }
 
-void Response::append(size_t index, std::string_view text, Events events) {
+void Response::append(size_t index, std::string_view text, json::array logprobs, Events events) {
   Item& item = items_[index];
   item.text += text;
+  const std::string told = logprobs.empty() ? "[]" : json::serialize(logprobs);
+  item.logprobs.insert(item.logprobs.end(), std::make_move_iterator(logprobs.begin()),
+                       std::make_move_iterator(logprobs.end()));
   if (events == nullptr || text.empty()) return;
   // As tell() would, without what a token should not cost.
   const std::string_view type = item.kind == Kind::kReasoning ? "response.reasoning_text.delta"
                                 : item.kind == Kind::kMessage ? "response.output_text.delta"
                                                               : "response.function_call_arguments.delta";
-  const std::string_view more = item.kind == Kind::kReasoning ? R"("content_index":0,)"
-                                : item.kind == Kind::kMessage ? R"("content_index":0,"logprobs":[],)"
-                                                              : "";
+  const std::string more = item.kind == Kind::kReasoning ? R"("content_index":0,)"
+                           : item.kind == Kind::kMessage ? fmt::format(R"("content_index":0,"logprobs":{},)", told)
+                                                         : "";
   events->push_back(
       fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"item_id\":{1},\"output_index\":{2},{3}\"delta\":{4},"
                   "\"sequence_number\":{5}}}\n\n",
@@ -194,8 +203,11 @@ void Response::append(size_t index, std::string_view text, Events events) {
 
 void Response::add_text(Kind kind, std::string_view text, Events events) {
   if (text.empty()) return;
+  json::array logprobs;
+  if (has_logprobs_) logprobs = logprobs_.take(text);
+  if (kind == Kind::kReasoning) logprobs.clear();
   if (text_ == kNone || items_[text_].kind != kind) text_ = open(kind, nullptr, events);
-  append(text_, text, events);
+  append(text_, text, std::move(logprobs), events);
 }
 
 void Response::close(size_t& index, std::string_view status, Events events) {
@@ -213,10 +225,10 @@ void Response::close(size_t& index, std::string_view status, Events events) {
     done["content_index"] = 0;
     json::object part = done;
     done["text"] = item.text;
-    if (item.kind == Kind::kMessage) done["logprobs"] = json::array();
+    if (item.kind == Kind::kMessage) done["logprobs"] = item.logprobs;
     tell(events, item.kind == Kind::kReasoning ? "response.reasoning_text.done" : "response.output_text.done",
          std::move(done));
-    part["part"] = part_of(item.kind, item.text);
+    part["part"] = part_of(item.kind, item.text, item.logprobs);
     tell(events, "response.content_part.done", std::move(part));
   }
   tell(events, "response.output_item.done", {{"output_index", at}, {"item", object_of(item)}});
@@ -227,19 +239,21 @@ void Response::add(const Output& output, Events events) {
   if (std::optional<OpenAiError> error = error_of(output.end_reason, output.error); output.ended() && error)
     return fail(*error, events);
   if (output.ended()) cached_tokens_ = output.cached_tokens;
+  if (has_logprobs_) logprobs_.add(output.tokens, output.logprobs);
   const OutputDelta delta = reader_.push(output);
   begin(events);
   // What belongs to the call that has begun stands before the text behind it.
   for (const ToolCallDelta& call : delta.tool_calls) {
-    if (call.index < calls_ && call_ != kNone) append(call_, call.arguments, events);
+    if (call.index < calls_ && call_ != kNone) append(call_, call.arguments, {}, events);
   }
   add_text(Kind::kReasoning, delta.reasoning, events);
   add_text(Kind::kMessage, delta.content, events);
+  if (!delta.tool_calls.empty()) logprobs_.drop();
   for (const ToolCallDelta& call : delta.tool_calls) {
     if (call.index < calls_) continue;
     calls_ = call.index + 1;
     call_ = open(Kind::kCall, &call, events);
-    append(call_, call.arguments, events);
+    append(call_, call.arguments, {}, events);
   }
   if (output.ended()) end(output.end_reason == EndReason::kLength ? "incomplete" : "completed", events);
 }
