@@ -7,6 +7,8 @@
 
 #include "server/json_fields.h"
 #include "server/openai_parts.h"
+#include "server/request_fields.h"
+#include "text/chat_builder.h"
 
 namespace lantern {
 namespace {
@@ -33,16 +35,16 @@ OpenAiError fault(std::string param, std::string message) {
 // Writes a body of chats from one of messages; the first fault is kept.
 class Translator {
  public:
-  explicit Translator(const json::object& body) : body_(body) {}
+  explicit Translator(const json::object& body)
+      : body_(body), chat_(passed_fields(body, kOfMessages)), fault_(refused_field(body, kOfMessages)) {}
 
   std::variant<std::string, OpenAiError> run() {
-    for (const char* name : {"model", "temperature", "top_p", "top_k", "stream"}) copy(name, name);
-    copy("max_tokens", "max_tokens");
-    copy("stop_sequences", "stop");
+    if (const json::value* stop = body_.if_contains("stop_sequences")) chat_["stop"] = *stop;
     read_system();
     read_messages();
     read_tools();
     read_thinking();
+    read_output_config();
     if (fault_) return *std::move(fault_);
     chat_["messages"] = std::move(messages_);
     return json::serialize(chat_);
@@ -51,9 +53,6 @@ class Translator {
  private:
   void fail(std::string param, std::string message) {
     if (!fault_) fault_ = fault(std::move(param), std::move(message));
-  }
-  void copy(const char* from, const char* to) {
-    if (const json::value* value = body_.if_contains(from); value != nullptr && !value->is_null()) chat_[to] = *value;
   }
   static const json::object* object_of(const json::value& value) { return value.if_object(); }
   static std::string_view text_of(const json::object& object, const char* name) {
@@ -144,7 +143,7 @@ class Translator {
             json::object{{"id", text_of(*block, "id")},
                          {"type", "function"},
                          {"function", json::object{{"name", text_of(*block, "name")},
-                                                   {"arguments", input != nullptr ? json::serialize(*input) : "{}"}}}});
+                                                   {"arguments", input != nullptr ? dump_json(*input) : "{}"}}}});
       } else if (type != "redacted_thinking") {
         return fail("messages", fmt::format("an assistant's block of type '{}' is not supported", type));
       }
@@ -157,6 +156,8 @@ class Translator {
 
   void read_tools() {
     const json::value* list = body_.if_contains("tools");
+    if (list != nullptr && !list->is_null() && !list->is_array())
+      return fail("tools", fmt::format("tools must be a list, not {}", kind_of(*list)));
     if (list != nullptr && list->is_array() && !list->get_array().empty()) {
       json::array tools;
       for (const json::value& item : list->get_array()) {
@@ -181,8 +182,15 @@ class Translator {
       chat_["tool_choice"] = json::object{{"type", "function"},
                                           {"function", json::object{{"name", text_of(choice->get_object(), "name")}}}};
     } else {
-      fail("tool_choice", "tool_choice must have the type auto, any, tool or none");
+      return fail("tool_choice", "tool_choice must have the type auto, any, tool or none");
     }
+    const json::value* alone = member_of(choice, "disable_parallel_tool_use");
+    if (alone == nullptr || alone->is_null()) return;
+    if (!alone->is_bool()) {
+      return fail("tool_choice", fmt::format("disable_parallel_tool_use of tool_choice must be true or false, not {}",
+                                             kind_of(*alone)));
+    }
+    chat_["parallel_tool_calls"] = !alone->get_bool();
   }
 
   void read_thinking() {
@@ -196,10 +204,29 @@ class Translator {
     }
   }
 
+  // Its effort is for models that know one, as that of chats.
+  void read_output_config() {
+    const json::value* config = body_.if_contains("output_config");
+    if (config == nullptr || config->is_null()) return;
+    if (!config->is_object())
+      return fail("output_config", fmt::format("output_config must be an object, not {}", kind_of(*config)));
+    if (const json::value* effort = member_of(config, "effort"); effort != nullptr && !effort->is_null())
+      chat_["reasoning_effort"] = *effort;
+    const json::value* format = member_of(config, "format");
+    if (format == nullptr || format->is_null()) return;
+    const json::value* schema = member_of(format, "schema");
+    const json::value* type = member_of(format, "type");
+    if (type == nullptr || *type != "json_schema" || schema == nullptr || !schema->is_object())
+      return fail("output_config.format",
+                  "output_config.format must have the type json_schema and a schema, which is an object");
+    chat_["response_format"] =
+        json::object{{"type", "json_schema"}, {"json_schema", json::object{{"schema", *schema}}}};
+  }
+
   const json::object& body_;
-  json::object chat_ = {};
+  json::object chat_;
   json::array messages_ = {};
-  std::optional<OpenAiError> fault_ = {};
+  std::optional<OpenAiError> fault_;
 };
 
 // `data`: JSON on one line.
@@ -214,6 +241,13 @@ std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body) {
   const std::variant<json::object, OpenAiError> document = parse_body(body);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&document)) return *error;
   return Translator(std::get<json::object>(document)).run();
+}
+
+OpenAiError message_error_of(OpenAiError error) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"stop", "stop_sequences"},
+                                                                      {"response_format", "output_config.format"},
+                                                                      {"reasoning_effort", "output_config.effort"}};
+  return with_param_renamed(std::move(error), kNames);
 }
 
 std::string messages_of_chat(std::string_view chat_body) {

@@ -13,6 +13,8 @@ namespace lantern {
 
 // The body of POST /v1/messages as one of POST /v1/chat/completions, or what is wrong with it.
 std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body);
+// What is wrong with the chat, by the name of the field of messages that it came from.
+OpenAiError message_error_of(OpenAiError error);
 // The answer to a chat as one to messages.
 std::string messages_of_chat(std::string_view chat_body);
 // {"type": "error", "error": {...}}

@@ -86,7 +86,8 @@ void ApiServer::post_count_tokens(const CallPtr& call) {
   std::variant<json::object, OpenAiError> body = parse_body(std::get<std::string>(chat));
   if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) return void(call->reply_error(*error));
   const std::variant<std::vector<int32_t>, OpenAiError> ids = tokens_of(std::get<json::object>(body), model_->api);
-  if (const OpenAiError* error = std::get_if<OpenAiError>(&ids)) return void(call->reply_error(*error));
+  if (const OpenAiError* error = std::get_if<OpenAiError>(&ids))
+    return void(call->reply_error(message_error_of(*error)));
   json::object answer;
   answer["input_tokens"] = std::get<std::vector<int32_t>>(ids).size();
   call->reply(200, json::serialize(answer));

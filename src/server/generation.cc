@@ -297,7 +297,10 @@ std::variant<OpenAiRequest, OpenAiError> ApiServer::read_request(const ApiCall& 
   shape.api = AnswerShape::Api::kMessages;
   std::variant<std::string, OpenAiError> chat = chat_of_messages(body);
   if (OpenAiError* error = std::get_if<OpenAiError>(&chat)) return std::move(*error);
-  return read_openai_request(OpenAiEndpoint::kChatCompletions, std::get<std::string>(chat), model_->api, seed);
+  std::variant<OpenAiRequest, OpenAiError> read =
+      read_openai_request(OpenAiEndpoint::kChatCompletions, std::get<std::string>(chat), model_->api, seed);
+  if (OpenAiError* error = std::get_if<OpenAiError>(&read)) return message_error_of(std::move(*error));
+  return read;
 }
 
 }  // namespace lantern

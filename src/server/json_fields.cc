@@ -46,6 +46,15 @@ std::string_view kind_of(const json::value& value) {
   return "unknown";
 }
 
+std::string shown_to_client(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::int64: return fmt::to_string(value.get_int64());
+    case json::kind::uint64: return fmt::to_string(value.get_uint64());
+    case json::kind::double_: return fmt::to_string(value.get_double());
+    default: return std::string(kind_of(value));
+  }
+}
+
 const json::value* JsonFields::find(std::string_view name) const {
   if (error_) return nullptr;
   const json::value* found = object_.if_contains(name);
@@ -73,7 +82,7 @@ void JsonFields::integer64(std::string_view name, int64_t& into, int64_t lowest,
   const auto number = value->is_number() ? value->to_number<int64_t>(failure) : 0;
   if (!value->is_number() || failure) {
     return fail(name, fmt::format("{} must be a whole number from {} to {}, not {}", name, lowest, highest,
-                                  value->is_number() ? json::serialize(*value) : std::string(kind_of(*value))));
+                                  shown_to_client(*value)));
   }
   if (number < lowest || number > highest)
     return fail(name, fmt::format("{} must be a whole number from {} to {}, not {}", name, lowest, highest, number));
@@ -91,10 +100,20 @@ void JsonFields::real(std::string_view name, float& into, double lowest, double 
   if (value == nullptr) return;
   const double number = value->is_number() ? value->to_number<double>() : std::nan("");
   if (!(number >= lowest && number <= highest)) {
-    return fail(name, fmt::format("{} must be a number from {} to {}, not {}", name, lowest, highest,
-                                  value->is_number() ? json::serialize(*value) : std::string(kind_of(*value))));
+    return fail(
+        name, fmt::format("{} must be a number from {} to {}, not {}", name, lowest, highest, shown_to_client(*value)));
   }
   into = static_cast<float>(number);
+}
+
+void JsonFields::positive(std::string_view name, float& into, double highest) {
+  const json::value* value = find(name);
+  if (value == nullptr) return;
+  const float number = value->is_number() ? value->to_number<float>() : 0.0F;
+  if (!(number > 0 && number <= highest))
+    return fail(
+        name, fmt::format("{} must be a number above 0 and up to {}, not {}", name, highest, shown_to_client(*value)));
+  into = number;
 }
 
 void JsonFields::text(std::string_view name, std::string& into) {
@@ -113,7 +132,7 @@ void JsonFields::ids(std::string_view name, std::vector<int32_t>& into, int64_t 
   for (const json::value& item : value->get_array()) {
     if (!item.is_int64() || item.get_int64() < 0 || item.get_int64() > highest) {
       return fail(name, fmt::format("{} must be a list of token ids from 0 to {}, but item {} is {}", name, highest,
-                                    into.size(), json::serialize(item)));
+                                    into.size(), shown_to_client(item)));
     }
     into.push_back(static_cast<int32_t>(item.get_int64()));
   }
@@ -123,10 +142,11 @@ void JsonFields::texts(std::string_view name, std::vector<std::string>& into, si
   const json::value* value = find(name);
   if (value == nullptr) return;
   into.clear();
-  if (value->is_string()) {
-    into.emplace_back(std::string_view(value->get_string()));
-    return;
-  }
+  const auto add = [&](const json::string& text) {
+    if (text.empty()) return fail(name, fmt::format("{} has an empty string; leave it out", name));
+    into.emplace_back(std::string_view(text));
+  };
+  if (value->is_string()) return add(value->get_string());
   if (!value->is_array())
     return fail(name, fmt::format("{} must be a string or a list of strings, not {}", name, kind_of(*value)));
   if (value->get_array().size() > most) {
@@ -138,7 +158,7 @@ void JsonFields::texts(std::string_view name, std::vector<std::string>& into, si
       return fail(name, fmt::format("{} must be a string or a list of strings, but item {} is {}", name, into.size(),
                                     kind_of(item)));
     }
-    into.emplace_back(std::string_view(item.get_string()));
+    add(item.get_string());
   }
 }
 

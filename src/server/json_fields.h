@@ -28,10 +28,12 @@ class JsonFields {
   void integer(std::string_view name, int32_t& into, int64_t lowest, int64_t highest);
   void integer64(std::string_view name, int64_t& into, int64_t lowest, int64_t highest);
   void real(std::string_view name, float& into, double lowest, double highest);
+  // Above 0.
+  void positive(std::string_view name, float& into, double highest);
   void text(std::string_view name, std::string& into);
   // A list of whole numbers from 0 to `highest`.
   void ids(std::string_view name, std::vector<int32_t>& into, int64_t highest);
-  // A string or a list of strings.
+  // A string or a list of strings, none of them empty.
   void texts(std::string_view name, std::vector<std::string>& into, size_t most);
 
   void fail(std::string_view name, std::string message, std::string code = "invalid_value");
@@ -50,5 +52,7 @@ std::variant<boost::json::object, OpenAiError> parse_body(std::string_view body)
 const boost::json::value* member_of(const boost::json::value* value, std::string_view name);
 // "a number", "an object", ...
 std::string_view kind_of(const boost::json::value& value);
+// What a client is told of a value: numbers as people write them (1.5, not JSON's 1.5E0), of others their kind.
+std::string shown_to_client(const boost::json::value& value);
 
 }  // namespace lantern

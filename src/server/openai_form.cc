@@ -86,17 +86,25 @@ std::optional<OutputForm> read_output_form(JsonFields& fields) {
       return std::nullopt;
     }
     JsonFields of(value->get_object());
-    if (of.has("structural_tag")) {
+    for (const char* name :
+         {"structural_tag", "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"}) {
+      const json::value* asked = of.find(name);
+      if (asked == nullptr || *asked == false) continue;
       fields.fail(kParam,
-                  "structured_outputs with a structural_tag is not supported; use json, regex, choice or grammar",
+                  fmt::format("structured_outputs with {} is not supported: a form says all of itself in json, regex, "
+                              "choice or grammar",
+                              name),
                   "unsupported_parameter");
       return std::nullopt;
     }
+    const size_t before = forms.size();
     add(read_kind(fields, of, "json", Kind::kJsonSchema, kParam));
     add(read_kind(fields, of, "json_object", Kind::kJsonObject, kParam));
     add(read_kind(fields, of, "regex", Kind::kRegex, kParam));
     add(read_kind(fields, of, "choice", Kind::kChoice, kParam));
     add(read_kind(fields, of, "grammar", Kind::kGrammar, kParam));
+    if (forms.size() == before)
+      fields.fail(kParam, "structured_outputs has no form; give one of json, json_object, regex, choice and grammar");
   }
   add(read_kind(fields, fields, "guided_json", Kind::kJsonSchema, "guided_json"));
   add(read_kind(fields, fields, "guided_regex", Kind::kRegex, "guided_regex"));

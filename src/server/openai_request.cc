@@ -7,13 +7,16 @@
 #include <limits>
 
 #include "engine/bad_words.h"
+#include "server/allowed_ids.h"
 #include "server/json_fields.h"
 #include "server/openai_form.h"
+#include "server/request_fields.h"
 
 namespace lantern {
 namespace {
 
 namespace json = boost::json;
+using std::string_view_literals::operator""sv;
 
 constexpr int64_t kMostChoices = 128;
 constexpr size_t kMostPrompts = 1024;
@@ -25,34 +28,16 @@ constexpr size_t kMostRequestIdBytes = 128;
 constexpr size_t kMostTools = 256;
 constexpr int32_t kDefaultMaxTokens = 16;  // of a completion; a chat takes what the context has room for
 
-struct Unsupported {
-  std::string_view name;
-  std::string_view why;
-};
-// Fields that change what comes out, and that nothing here obeys.
-constexpr Unsupported kUnsupported[] = {
-    {"suffix", "text cannot be filled in before a suffix"},
-    {"functions", "it was replaced by tools; use those"},
-    {"truncate_prompt_tokens", "prompts are not truncated"},
-    {"prompt_embeds", "prompts are text or token ids"},
-    {"continue_final_message", "an answer begins a message of its own"},
-    {"thinking_token_budget", "thinking has no budget of its own"},
-    {"documents", "documents are not supported"},
-    {"mm_processor_kwargs", "this model takes text only"},
-    {"media_io_kwargs", "this model takes text only"},
-    {"audio", "audio is not supported"},
-};
-
 class Reader {
  public:
   Reader(OpenAiEndpoint endpoint, const json::object& body, const OpenAiModel& model, uint64_t next_seed)
-      : fields_(body), model_(model), next_seed_(next_seed) {
+      : body_(body), fields_(body), model_(model), next_seed_(next_seed) {
     request_.endpoint = endpoint;
   }
 
   std::variant<OpenAiRequest, OpenAiError> read() {
     read_model();
-    refuse_unsupported();
+    if (const auto error = refused_field(body_, is_chat() ? kOfChats : kOfCompletions)) fields_.fail(*error);
     read_streaming();
     read_how_to_answer();
     read_sampling();
@@ -64,6 +49,7 @@ class Reader {
     read_length();
     read_logprobs();
     constrain_answers(fields_, model_, std::move(forced_calls_), answer_start_, request_);
+    allow_ids();
     if (!fields_.ok()) return fields_.error();
     return std::move(request_);
   }
@@ -80,19 +66,6 @@ class Reader {
                   .type = "not_found_error",
                   .param = "model",
                   .code = "model_not_found"});
-  }
-
-  void refuse_unsupported() {
-    for (const Unsupported& field : kUnsupported) {
-      const json::value* value = fields_.find(field.name);
-      if (value == nullptr) continue;
-      const bool asks = !(value->is_bool() && !value->get_bool()) && !(value->is_int64() && value->get_int64() == 0) &&
-                        !(value->is_array() && value->get_array().empty());
-      if (asks) unsupported(field.name, field.why);
-    }
-    int32_t best_of = 1;
-    fields_.integer("best_of", best_of, 1, kMostChoices);
-    if (best_of != 1) unsupported("best_of", "all choices are given; use n");
   }
 
   void read_streaming() {
@@ -136,12 +109,12 @@ class Reader {
     s.top_p = static_cast<float>(model_.top_p.value_or(1.0));
     s.top_k = static_cast<int32_t>(model_.top_k.value_or(0));
     fields_.real("temperature", s.temperature, 0, 100);
-    fields_.real("top_p", s.top_p, std::numeric_limits<float>::min(), 1);
+    fields_.positive("top_p", s.top_p, 1);
     fields_.real("min_p", s.min_p, 0, 1);
     fields_.integer("top_k", s.top_k, -1, std::numeric_limits<int32_t>::max());
     fields_.real("presence_penalty", s.presence_penalty, -2, 2);
     fields_.real("frequency_penalty", s.frequency_penalty, -2, 2);
-    fields_.real("repetition_penalty", s.repetition_penalty, std::numeric_limits<float>::min(), 100);
+    fields_.positive("repetition_penalty", s.repetition_penalty, 100);
     s.seed = next_seed_;
     int64_t seed = 0;
     if (fields_.has("seed")) {
@@ -155,7 +128,7 @@ class Reader {
     fields_.texts("stop", base_.stop, kMostStops);
     for (const std::string& stop : base_.stop) {
       if (stop.size() > kMostStopBytes) {
-        fields_.fail("stop", fmt::format("a string of stop has {} bytes, and at most {} are allowed", stop.size(),
+        fields_.fail("stop", fmt::format("stop has a string of {} bytes, and at most {} are allowed", stop.size(),
                                          kMostStopBytes));
       }
     }
@@ -163,10 +136,34 @@ class Reader {
     fields_.ids("stop_token_ids", r.stop_token_ids, model_.vocab_size - 1);
     request_.stop_token_ids = r.stop_token_ids;
     fields_.boolean("ignore_eos", base_.ignore_eos);
-    fields_.boolean("skip_special_tokens", base_.skip_special_tokens);
+    if (!is_chat()) fields_.boolean("skip_special_tokens", base_.skip_special_tokens);
     fields_.integer("min_tokens", r.min_tokens, 0, std::numeric_limits<int32_t>::max());
+    if (fields_.has("allowed_token_ids")) {
+      fields_.ids("allowed_token_ids", allowed_ids_, model_.vocab_size - 1);
+      if (allowed_ids_.empty())
+        fields_.fail("allowed_token_ids", "allowed_token_ids is an empty list; give at least one token id");
+    }
     fields_.integer("priority", r.priority, 0, std::numeric_limits<int32_t>::max());
     read_cache_salt(r);
+  }
+
+  // Of both, one could leave no token that the other allows.
+  void allow_ids() {
+    if (allowed_ids_.empty() || !fields_.ok()) return;
+    const auto constraint = std::make_shared<AllowedIds>(allowed_ids_, model_.vocab_size);
+    for (EngineRequest& prompt : request_.prompts) {
+      Request& of = prompt.request;
+      if (of.constraint != nullptr)
+        return fields_.fail("allowed_token_ids",
+                            "allowed_token_ids leaves no room for a form of the answer or a forced call; use one");
+      const bool none_at_first = of.min_tokens > 0 && std::ranges::all_of(allowed_ids_, [&](int32_t id) {
+                                   return std::ranges::find(of.stop_token_ids, id) != of.stop_token_ids.end();
+                                 });
+      if (none_at_first)
+        return fields_.fail("allowed_token_ids",
+                            "allowed_token_ids has but tokens that end the answer, which min_tokens forbids at first");
+      of.constraint = constraint;
+    }
   }
 
   void read_cache_salt(Request& r) {
@@ -200,7 +197,7 @@ class Reader {
       if (!(number >= -100 && number <= 100)) {
         return fields_.fail("logit_bias",
                             fmt::format("logit_bias of token {} must be a number from -100 to 100, not {}", token,
-                                        json::serialize(bias)));
+                                        shown_to_client(bias)));
       }
       r.logit_bias.push_back({.token = token, .bias = static_cast<float>(number)});
     }
@@ -338,6 +335,8 @@ class Reader {
   }
 
   void read_tool_choice(ChatOptions& options, const std::vector<std::string_view>& names) {
+    bool several = true;
+    fields_.boolean("parallel_tool_calls", several);
     const json::value* choice = fields_.find("tool_choice");
     if (choice == nullptr || *choice == "auto") return;
     if (*choice == "none") return options.tools.clear();
@@ -354,8 +353,6 @@ class Reader {
     if (names.empty()) {
       return fields_.fail("tool_choice", "tool_choice asks for a call, but there are no tools");
     }
-    bool several = true;
-    fields_.boolean("parallel_tool_calls", several);
     OutputForm form{.kind = OutputForm::Kind::kToolCalls, .format = model_.chat->format(), .tools = options.tools};
     form.several_calls = several && name == nullptr;
     if (name != nullptr) {
@@ -389,6 +386,13 @@ class Reader {
       std::string reasoning;
       of.text(name, reasoning);
       if (!reasoning.empty() && !message.reasoning_content) message.reasoning_content = reasoning;
+    }
+    for (const char* name : {"prefix", "partial", "function_call"}) {
+      const json::value* asked = of.find(name);
+      if (asked != nullptr && *asked != false)
+        of.fail(name,
+                fmt::format("{} is not supported: {}", name,
+                            name == "function_call"sv ? "use tool_calls" : "an answer begins a message of its own"));
     }
     of.text("name", message.name);
     of.text("tool_call_id", message.tool_call_id);
@@ -451,14 +455,17 @@ class Reader {
     if (effort == "none") options.thinking = false;
     if (const json::value* value = fields_.find("chat_template_kwargs")) {
       if (!value->is_object()) return fields_.fail("chat_template_kwargs", "chat_template_kwargs must be an object");
-      JsonFields of(value->get_object());
-      for (const char* name : {"thinking", "enable_thinking"}) {
-        bool on = false;
-        of.boolean(name, on);
-        if (of.has(name)) options.thinking = on;
+      for (const auto& [name, on] : value->get_object()) {
+        if (on.is_null()) continue;
+        if ((name != "thinking" && name != "enable_thinking") || !on.is_bool())
+          return fields_.fail("chat_template_kwargs",
+                              "chat_template_kwargs may have thinking and enable_thinking, which are true or false");
+        options.thinking = on.get_bool();
       }
-      if (!of.ok()) return fields_.fail(of.error());
     }
+    bool on = false;
+    fields_.boolean("enable_thinking", on);
+    if (fields_.has("enable_thinking")) options.thinking = on;
     if (const json::value* value = fields_.find("thinking")) {
       std::string type;
       if (value->is_object()) {
@@ -515,8 +522,6 @@ class Reader {
       if (wanted) request_.logprobs = top;
     } else {
       read("logprobs", request_.logprobs);
-      if (fields_.has("top_logprobs"))
-        return fields_.fail("top_logprobs", "top_logprobs is a field of chats; give logprobs a number");
     }
     const int32_t of_prompt = std::max(request_.prompt_logprobs, echo_ ? request_.logprobs : -1);
     for (EngineRequest& prompt : request_.prompts) {
@@ -525,11 +530,13 @@ class Reader {
     }
   }
 
+  const json::object& body_;
   JsonFields fields_;
   const OpenAiModel& model_;
   uint64_t next_seed_;
   bool echo_ = false;
-  EngineRequest base_;  // what all prompts of the request share
+  EngineRequest base_;                // what all prompts of the request share
+  std::vector<int32_t> allowed_ids_;  // empty: all
   std::optional<OutputForm> forced_calls_;
   AnswerStart answer_start_;
   OpenAiRequest request_;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "server/json_fields.h"
+#include "server/request_fields.h"
 
 namespace lantern {
 namespace {
@@ -12,47 +13,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kMostRepeatedBytes = 16384;  // of a field, as JSON
-
-struct Unsupported {
-  std::string_view name;
-  std::string_view why;
-};
-constexpr Unsupported kUnsupported[] = {
-    {"previous_response_id", "responses are not stored; send the conversation as input"},
-    {"conversation", "conversations are not stored; send them as input"},
-    {"prompt", "prompts are not stored; send instructions and input"},
-    {"background", "nothing runs in the background; use stream"},
-    {"context_management", "the context is what input says"},
-    {"moderation", "nothing is moderated"},
-    {"top_logprobs", "responses have no log-probabilities; chats do"},
-};
-
-// Fields that mean the same to chats: OpenAI's, and those that vLLM adds.
-constexpr const char* kSame[] = {"model",
-                                 "temperature",
-                                 "top_p",
-                                 "stream",
-                                 "top_k",
-                                 "min_p",
-                                 "seed",
-                                 "stop",
-                                 "stop_token_ids",
-                                 "logit_bias",
-                                 "bad_words",
-                                 "presence_penalty",
-                                 "frequency_penalty",
-                                 "repetition_penalty",
-                                 "min_tokens",
-                                 "ignore_eos",
-                                 "priority",
-                                 "cache_salt",
-                                 "request_id",
-                                 "chat_template_kwargs",
-                                 "parallel_tool_calls"};
-
-bool asks_for_nothing(const json::value& value) {
-  return (value.is_bool() && !value.get_bool()) || (value.is_int64() && value.get_int64() == 0);
-}
+constexpr std::string_view kLogprobs = "message.output_text.logprobs";
 
 std::string_view text_of(const json::value* value) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
@@ -60,13 +21,13 @@ std::string_view text_of(const json::value* value) {
 
 class Translator {
  public:
-  Translator(const json::object& body, const OpenAiModel& model) : fields_(body), model_(model) {}
+  Translator(const json::object& body, const OpenAiModel& model)
+      : fields_(body), model_(model), chat_(passed_fields(body, kOfResponses)) {
+    if (const auto error = refused_field(body, kOfResponses)) fields_.fail(*error);
+  }
 
   std::variant<ChatOfResponse, OpenAiError> run() {
-    refuse_unsupported();
-    for (const char* name : kSame) {
-      if (const json::value* value = fields_.find(name)) chat_[name] = *value;
-    }
+    read_include();
     read_length();
     read_instructions();
     read_input();
@@ -85,22 +46,23 @@ class Translator {
     fields_.fail(name, fmt::format("{} is not supported: {}", name, why), "unsupported_parameter");
   }
 
-  void refuse_unsupported() {
-    for (const Unsupported& field : kUnsupported) {
-      const json::value* value = fields_.find(field.name);
-      if (value != nullptr && !asks_for_nothing(*value)) unsupported(field.name, field.why);
-    }
-    std::string truncation = "disabled";
-    fields_.text("truncation", truncation);
-    if (truncation != "disabled") unsupported("truncation", "prompts are not truncated; it must be \"disabled\"");
-    bool store = false;
-    fields_.boolean("store", store);  // whatever it says: the answer tells that nothing is
+  // What an answer is to tell beside its text: log-probabilities. Who wants to know likely tokens wants those too.
+  void read_include() {
     std::vector<std::string> include;
     fields_.texts("include", include, 16);
+    int32_t top = 0;
+    fields_.integer("top_logprobs", top, 0, model_.max_logprobs);
+    bool logprobs = top > 0;
     for (const std::string& what : include) {
+      logprobs = logprobs || what == kLogprobs;
       // Thoughts are in their items as they are, so there is nothing to encrypt.
-      if (what != "reasoning.encrypted_content") unsupported("include", fmt::format("there is no '{}'", what));
+      if (what != kLogprobs && what != "reasoning.encrypted_content")
+        unsupported("include", fmt::format("there is no '{}'", what));
     }
+    repeated_["top_logprobs"] = top;
+    if (!logprobs) return;
+    chat_["logprobs"] = true;
+    chat_["top_logprobs"] = top;
   }
 
   void read_length() {
@@ -334,7 +296,7 @@ class Translator {
 
   JsonFields fields_;
   const OpenAiModel& model_;
-  json::object chat_ = {};
+  json::object chat_;
   json::object repeated_ = {};
   json::array messages_ = {};
   std::string thought_ = {};  // that the next message of the assistant came of
@@ -351,16 +313,10 @@ std::variant<ChatOfResponse, OpenAiError> chat_of_response(std::string_view body
 OpenAiError response_error_of(OpenAiError error) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"messages", "input"},
                                                                       {"max_completion_tokens", "max_output_tokens"},
+                                                                      {"logprobs", "include"},
                                                                       {"response_format", "text.format"},
                                                                       {"reasoning_effort", "reasoning.effort"}};
-  for (const auto& [of_chat, of_response] : kNames) {
-    if (error.param != of_chat) continue;
-    error.param = of_response;
-    // Messages name the field first where they name it.
-    if (error.message.starts_with(of_chat)) error.message.replace(0, of_chat.size(), of_response);
-    break;
-  }
-  return error;
+  return with_param_renamed(std::move(error), kNames);
 }
 
 }  // namespace lantern

@@ -312,6 +312,31 @@ TEST_F(CompletionsTest, WhatMakesNoSenseIsSaidInOneSentence) {
   EXPECT_EQ(text_of(complete(body({})).at("choices").at(0).at("text")), server_->greedy(kQuestion, 40));
 }
 
+// An answer of digits alone, in a chat and a completion, whole and streamed; the end may come only where it is named.
+TEST_F(CompletionsTest, OnlyAllowedTokensCome) {
+  const Tokenizer& tokenizer = *server_->model().api.tokenizer;
+  json::array digits;
+  for (const char digit : std::string_view("0123456789")) {
+    const auto ids = tokenizer.encode(std::string_view(&digit, 1), {.add_special = false});
+    ASSERT_TRUE(ids.ok() && ids->size() == 1u);
+    digits.emplace_back(ids->front());
+  }
+  for (const double temperature : {0.0, 1.0}) {
+    const json::object more{
+        {"allowed_token_ids", digits}, {"max_tokens", 12}, {"temperature", temperature}, {"seed", 3}};
+    const json::object completion = complete(body(more)).at("choices").at(0).get_object();
+    EXPECT_EQ(text_of(completion.at("text")).size(), 12u);
+    EXPECT_EQ(text_of(completion.at("text")).find_first_not_of("0123456789"), std::string::npos);
+    EXPECT_EQ(text_of(completion.at("finish_reason")), "length");
+    EXPECT_EQ(join(stream(body(more))).at(0).text, text_of(completion.at("text")));
+    const json::object answer = complete(chat(more), kChat).at("choices").at(0).get_object();
+    EXPECT_EQ(text_of(answer.at("message").at("content")).find_first_not_of("0123456789"), std::string::npos);
+  }
+  const json::object ends = complete(body({{"allowed_token_ids", json::array{1}}})).at("choices").at(0).get_object();
+  EXPECT_EQ(text_of(ends.at("finish_reason")), "stop") << "token 1 ends a text";
+  EXPECT_EQ(text_of(ends.at("text")), "");
+}
+
 // What clients send freely beside what they need.
 TEST_F(CompletionsTest, UnknownAndHarmlessFieldsAreTaken) {
   const json::object plain = complete(body({}));

@@ -343,6 +343,74 @@ TEST_F(ResponsesTest, TextHasTheFormThatIsAskedFor) {
   EXPECT_EQ(response.at("text"), request.at("text"));
 }
 
+// Those of the same chat, token by token; whole and streamed alike.
+TEST_F(ResponsesTest, LogprobsAreThoseOfTheChat) {
+  json::object request = ask("What is 6 times 7?");
+  request["include"] = json::array{"message.output_text.logprobs"};
+  request["top_logprobs"] = 2;
+  const json::object response = whole(request);
+  const json::object& part = response.at("output").at(0).at("content").at(0).get_object();
+  const json::array& logprobs = part.at("logprobs").get_array();
+  const json::object chat =
+      post(
+          port(), kChat,
+          R"({"messages":[{"role":"user","content":"What is 6 times 7?"}],"temperature":0,"logprobs":true,"top_logprobs":2})")
+          .json();
+  json::array expected = chat.at("choices").at(0).at("logprobs").at("content").get_array();
+  std::string said;
+  for (const json::value& entry : logprobs) said += text_of(entry.at("token"));
+  EXPECT_EQ(said, text_of(part.at("text")));
+  ASSERT_GT(logprobs.size(), 3u);
+  EXPECT_EQ(logprobs.at(0).at("top_logprobs").get_array().size(), 2u);
+  expected.resize(logprobs.size());  // the end is a token, and none of the text
+  EXPECT_EQ(logprobs, expected);
+  EXPECT_EQ(response.at("top_logprobs"), 2);
+
+  const std::vector<Event> events = stream(request);
+  json::array streamed;
+  for (const Event& event : events) {
+    if (event.type != "response.output_text.delta") continue;
+    for (const json::value& entry : event.data.at("logprobs").get_array()) streamed.push_back(entry);
+  }
+  EXPECT_EQ(streamed, logprobs);
+  for (const Event& event : events) {
+    if (event.type == "response.output_text.done") {
+      EXPECT_EQ(event.data.at("logprobs"), logprobs);
+    }
+    if (event.type == "response.content_part.done") {
+      EXPECT_EQ(event.data.at("part").at("logprobs"), logprobs);
+    }
+  }
+  EXPECT_EQ(common(events.back().data.at("response").get_object()), common(response));
+
+  // Without include top_logprobs asks for them; with neither there are none.
+  request.erase("include");
+  EXPECT_EQ(whole(request).at("output").at(0).at("content").at(0).at("logprobs"), logprobs);
+  request["top_logprobs"] = 0;
+  EXPECT_TRUE(whole(request).at("output").at(0).at("content").at(0).at("logprobs").get_array().empty());
+}
+
+// Thoughts and calls have tokens too, and no text.
+TEST_F(ResponsesTest, LogprobsAreOfTheTextAlone) {
+  json::object thinks = ask("What is 6 times 7?");
+  thinks["reasoning"] = json::object{{"effort", "high"}};
+  thinks["top_logprobs"] = 1;
+  json::object calls = ask("What is 9818*847?");
+  calls["tools"] = json::array{json::parse(kCalculator)};
+  calls["include"] = json::array{"message.output_text.logprobs"};
+  for (const json::object& request : {thinks, calls}) {
+    const json::object response = whole(request);
+    for (const json::value& item : response.at("output").get_array()) {
+      if (text_of(item.at("type")) != "message") continue;
+      std::string said;
+      for (const json::value& entry : item.at("content").at(0).at("logprobs").get_array())
+        said += text_of(entry.at("token"));
+      EXPECT_EQ(said, text_of(item.at("content").at(0).at("text")));
+    }
+  }
+  EXPECT_EQ(kinds_of(whole(thinks)), (std::vector<std::string>{"reasoning", "message"}));
+}
+
 TEST_F(ResponsesTest, FaultsAreNamedAsTheRequestHasThem) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input"},
@@ -360,7 +428,7 @@ TEST_F(ResponsesTest, FaultsAreNamedAsTheRequestHasThem) {
       {R"({"input":"x","prompt":{"id":"p"}})", "prompt"},
       {R"({"input":"x","background":true})", "background"},
       {R"({"input":"x","truncation":"auto"})", "truncation"},
-      {R"({"input":"x","top_logprobs":3})", "top_logprobs"},
+      {R"({"input":"x","top_logprobs":21})", "top_logprobs"},
       {R"({"input":"x","include":["file_search_call.results"]})", "include"},
       {R"({"input":"x","instructions":7})", "instructions"},
       {R"({"input":"x","max_output_tokens":0})", "max_output_tokens"},

@@ -105,6 +105,49 @@ TEST_F(ToolsTest, CallsAreReadAndStreamed) {
   EXPECT_EQ(finish, "tool_calls");
 }
 
+// The call cut off after every token: no markup in content, what has come of its arguments, and the same in a stream.
+TEST_F(ToolsTest, ACallThatIsCutOffLeaksNoMarkup) {
+  const json::object all = post(port(), kChat, json::serialize(chat(false))).json();
+  const json::object& whole = all.at("choices").at(0).get_object();
+  const std::string arguments = text_of(whole.at("message").at("tool_calls").at(0).at("function").at("arguments"));
+  const int64_t tokens = all.at("usage").at("completion_tokens").to_number<int64_t>();
+  int cut_calls = 0;
+  for (int64_t most = 1; most < tokens; ++most) {
+    json::object request = chat(false);
+    request["max_tokens"] = most;
+    const json::object answer = post(port(), kChat, json::serialize(request)).json();
+    const json::object& choice = answer.at("choices").at(0).get_object();
+    EXPECT_EQ(text_of(choice.at("finish_reason")), "length");
+    const json::object& message = choice.at("message").get_object();
+    const std::string content = message.at("content").is_null() ? "" : text_of(message.at("content"));
+    EXPECT_EQ(content.find_first_not_of('\n'), std::string::npos) << content;
+    std::string so_far;
+    if (message.contains("tool_calls")) {
+      ++cut_calls;
+      ASSERT_EQ(message.at("tool_calls").get_array().size(), 1u);
+      EXPECT_EQ(text_of(message.at("tool_calls").at(0).at("function").at("name")), "calculator");
+      so_far = text_of(message.at("tool_calls").at(0).at("function").at("arguments"));
+      EXPECT_TRUE(arguments.starts_with(so_far)) << so_far;
+    }
+    request["stream"] = true;
+    std::string streamed;
+    std::string streamed_content;
+    std::string finish;
+    for (const json::object& event : json_events_of(post(port(), kChat, json::serialize(request)))) {
+      const json::object& one = event.at("choices").at(0).get_object();
+      const json::object& delta = one.at("delta").get_object();
+      if (!one.at("finish_reason").is_null()) finish = text_of(one.at("finish_reason"));
+      if (delta.contains("content")) streamed_content += text_of(delta.at("content"));
+      if (delta.contains("tool_calls"))
+        streamed += text_of(delta.at("tool_calls").at(0).at("function").at("arguments"));
+    }
+    EXPECT_EQ(finish, "length");
+    EXPECT_EQ(streamed, so_far);
+    EXPECT_EQ(streamed_content, content);
+  }
+  EXPECT_GT(cut_calls, 2);
+}
+
 TEST_F(ToolsTest, WhoChoosesNoneGetsText) {
   json::object request = chat(false);
   request["tool_choice"] = "none";
