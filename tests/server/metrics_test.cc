@@ -52,8 +52,8 @@ TEST(MetricsTest, WaitingIsTimeInTheQueue) {
   EXPECT_EQ(metric(port, "vllm:num_requests_waiting"), 1);
   first.close();
   EXPECT_EQ(second.read_answer().value_or(Answer{}).status, 200);
-  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_queue_time_seconds_count") >= 1; }));
-  EXPECT_GE(metric(port, "vllm:request_queue_time_seconds_sum"), waited);
+  // An answer is sent before it is counted, and the first request may be counted before it.
+  EXPECT_TRUE(eventually([&] { return metric(port, "vllm:request_queue_time_seconds_sum") >= waited; }));
 }
 
 TEST(MetricsTest, DraftsAreCountedByTheirLength) {
