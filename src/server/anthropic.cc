@@ -8,7 +8,6 @@
 #include "server/json_fields.h"
 #include "server/openai_parts.h"
 #include "server/request_fields.h"
-#include "text/chat_builder.h"
 
 namespace lantern {
 namespace {
@@ -139,11 +138,12 @@ class Translator {
         thinking += text_of(*block, "thinking");
       } else if (type == "tool_use") {
         const json::value* input = block->if_contains("input");
-        calls.emplace_back(
-            json::object{{"id", text_of(*block, "id")},
-                         {"type", "function"},
-                         {"function", json::object{{"name", text_of(*block, "name")},
-                                                   {"arguments", input != nullptr ? dump_json(*input) : "{}"}}}});
+        calls.emplace_back(json::object{
+            {"id", text_of(*block, "id")},
+            {"type", "function"},
+            {"function",
+             json::object{{"name", text_of(*block, "name")},
+                          {"arguments", input != nullptr ? as_python_json(json::serialize(*input)) : "{}"}}}});
       } else if (type != "redacted_thinking") {
         return fail("messages", fmt::format("an assistant's block of type '{}' is not supported", type));
       }

@@ -193,6 +193,17 @@ TEST(RequestFields, ValuesThatCannotBeHonouredAreRefused) {
   }
 }
 
+// Models see a call of messages as they see one of chats: 1.5 is not 1.5E0.
+TEST(RequestFields, ArgumentsOfMessagesAreWrittenAsModelsKnowThem) {
+  const auto chat = chat_of_messages(
+      R"({"messages": [{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1.5, "y": [1, 0.25]}}]}]})");
+  ASSERT_TRUE(std::holds_alternative<std::string>(chat));
+  const json::value made = json::parse(std::get<std::string>(chat));
+  const json::value& call = made.at("messages").at(0).at("tool_calls").at(0);
+  EXPECT_EQ(call.at("function").at("arguments"), R"({"x": 1.5, "y": [1, 0.25]})");
+}
+
 TEST(RequestFields, AllowedIdsAndAFormExcludeEachOther) {
   json::object body = least(kOfCompletions);
   body["allowed_token_ids"] = json::array{5, 6};

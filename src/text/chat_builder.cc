@@ -120,6 +120,11 @@ std::string dump_json(const json::value& value) {
   return out;
 }
 
+std::string as_python_json(std::string_view text) {
+  const auto document = parse_json(text, 64);
+  return document.ok() ? dump_json(*document) : std::string(text);
+}
+
 Result<ParsedTool> parse_tool(std::string_view text) {
   const auto fail = [](const Error& error) {
     return Error(ErrorCode::kInvalidArgument, "a tool definition: " + error.message());
