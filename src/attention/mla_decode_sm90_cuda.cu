@@ -252,7 +252,7 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
       const uint32_t at = rows + static_cast<uint32_t>(half * (kColumns / 64) * kChunkBytes + step * 16 * 128);
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
-        ptx::product_64x128(out[i], weights[step], ptx::matrix_descriptor(at + i * 2 * kChunkBytes, kChunkBytes));
+        ptx::product_64xn<false>(out[i], weights[step], ptx::matrix_descriptor(at + i * 2 * kChunkBytes, kChunkBytes));
       }
     }
     ptx::end_product_group();

@@ -29,6 +29,14 @@ KernelWork linear_work(KernelMemory& memory, bool fp8, int64_t rows, int64_t out
           .flops = 2.0 * static_cast<double>(rows * in * out)};
 }
 
+// For the largest products, which no launch's cost hides: two fifths of the tensor cores' 990 TFLOP/s for the rows of
+// prompts, near the bytes' floor for those of decodes.
+KernelGoal linear_goal(int64_t rows, int64_t out, int64_t in) {
+  if (out * in < int64_t{7168} * 16384) return {};
+  if (rows >= 2048) return {.us = 2.0 * static_cast<double>(rows * out * in) / (0.4 * 990e6)};
+  return {.share = rows == 64 ? 0.6 : 0};
+}
+
 struct MoeShape {
   int32_t experts, per_token;
   int64_t hidden, intermediate;
@@ -110,13 +118,17 @@ std::vector<KernelCase> product_kernel_cases(CaseSize size) {
   const struct {
     bool fp8;
     int32_t out, in;
+    bool prompts;  // also as many rows as prompts bring
   } products[] = {
-      {true, 7168, 16384}, {true, 24576, 1536}, {true, 2112, 7168}, {true, 7168, 2048}, {false, 129280, 7168},
+      {true, 7168, 16384, true}, {true, 24576, 1536, true},  {true, 2112, 7168, true},
+      {true, 7168, 2048, true},  {false, 7168, 16384, true}, {false, 129280, 7168, false},
   };
   for (const auto& product : products) {
-    for (const int64_t rows : {1, 8, 64}) {
+    for (const int64_t rows : {1, 8, 64, 512, 2048}) {
+      if (rows > 64 && !product.prompts) continue;
       const int64_t out = sized(size, product.out), in = sized(size, product.in);
       list.push_back({.name = fmt::format("linear {} {}x{} rows {}", product.fp8 ? "fp8" : "bf16", out, in, rows),
+                      .goal = goal_of(size, linear_goal(rows, out, in)),
                       .make = [fp8 = product.fp8, rows, out, in](KernelMemory& memory, int) {
                         return linear_work(memory, fp8, rows, out, in);
                       }});
@@ -124,7 +136,7 @@ std::vector<KernelCase> product_kernel_cases(CaseSize size) {
   }
   const MoeShape shape{
       .experts = sized(size, 256), .per_token = 8, .hidden = sized(size, 7168), .intermediate = sized(size, 2048)};
-  for (const int32_t tokens : {1, 8, 64}) {
+  for (const int32_t tokens : {1, 8, 64, 256, 2048}) {
     list.push_back(
         {.name = fmt::format("moe fp8 {}x{}x{} tokens {}", shape.experts, shape.hidden, shape.intermediate, tokens),
          .goal = goal_of(size, {.share = tokens == 8 ? 0.7 : 0}),

@@ -35,6 +35,7 @@ TEST(KernelCases, CountWhatTheyReadAndCompute) {
   EXPECT_EQ(bytes("linear fp8 7168x16384 rows 8"), 7168 * 16384 * (1 + 4.0 / 16384) + 8 * (7168 + 16384) * 4);
   EXPECT_EQ(bytes("linear bf16 129280x7168 rows 1"), 129280 * 7168 * 2.0 + (129280 + 7168) * 4);
   EXPECT_EQ(flops("linear fp8 7168x2048 rows 64"), 2.0 * 64 * 7168 * 2048);
+  EXPECT_EQ(flops("linear bf16 7168x16384 rows 2048"), 2.0 * 2048 * 7168 * 16384);
   // 64 of the experts, and of 512 pairs all 256; three matrices each.
   const double expert = 3 * 7168 * 2048 * (1 + 4.0 / 16384);
   EXPECT_EQ(bytes("moe fp8 256x7168x2048 tokens 8"), 64 * expert + 8 * 3 * 7168 * 4);
@@ -68,7 +69,7 @@ TEST(KernelCases, GoalsAreMicrosecondsAboveAShareOfTheFloor) {
   for (const KernelCase& one : kernel_cases(CaseSize::kFull)) {
     if (one.goal.is_set()) with_goals.insert(one.name.substr(0, one.name.find(' ')));
   }
-  EXPECT_EQ(with_goals, (std::set<std::string>{"index_select", "mla_decode", "moe"}));
+  EXPECT_EQ(with_goals, (std::set<std::string>{"index_select", "linear", "mla_decode", "moe"}));
   for (const KernelCase& one : kernel_cases(CaseSize::kSmall)) EXPECT_FALSE(one.goal.is_set()) << one.name;
 }
 

@@ -9,11 +9,14 @@
 namespace lantern {
 
 // Rows of linear() that are rounded and multiplied at a time.
-constexpr int64_t kCudaRowsPerPass = 256;
+constexpr int64_t kCudaRowsPerPass = 1024;
 // Fewer rows are rounded where they are used.
 constexpr int64_t kCudaRowsRoundedInPlace = 2;
 
-constexpr int64_t rounded_rows_bytes(int64_t rows, int64_t cols) { return (rows * cols * 2 + 255) / 256 * 256; }
+// Whole eights of rows, as products of many rows want them.
+constexpr int64_t rounded_rows_bytes(int64_t rows, int64_t cols) {
+  return ((rows + 7) / 8 * 8 * cols * 2 + 255) / 256 * 256;
+}
 
 constexpr int64_t cuda_linear_scratch_bytes(int64_t max_rows, int64_t max_cols) {
   return rounded_rows_bytes(std::min(max_rows, kCudaRowsPerPass), max_cols) + 256;

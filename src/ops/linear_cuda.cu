@@ -1,8 +1,10 @@
 #include "device/cuda/launch.cuh"
+#include "ops/arranged_rows.cuh"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
 #include "ops/rounded_rows.cuh"
 #include "ops/weight_tile.cuh"
+#include "ops/wide_products.h"
 
 namespace lantern::cuda {
 namespace {
@@ -113,9 +115,29 @@ void linear_tile(void* stream, const LinearParams& p) {
     pass.rows = std::min(kCudaRowsPerPass, p.rows - first);
     pass.real_rows = p.real_rows.from(first);
     pass.y = borrow_fixed(p.y.get() + first * p.y_stride, (pass.rows - 1) * p.y_stride + p.weight.rows);
-    round_rows(stream, {.x = p.x_rows ? p.x.get() : p.x.get() + first * p.x_stride,
+    const int64_t x_first = p.x_rows ? 0 : first * p.x_stride;
+    const int32_t* const x_rows = p.x_rows ? p.x_rows.get() + first : nullptr;
+    if (pass.rows >= kWideRows && wide_products_run()) {
+      auto* const arranged = reinterpret_cast<std::byte*>(rounded);
+      arrange_rows(stream, {.x = p.x.get() + x_first,
+                            .x_stride = p.x_stride,
+                            .x_rows = x_rows,
+                            .out = arranged,
+                            .rows = pass.rows,
+                            .cols = p.weight.cols,
+                            .real_rows = pass.real_rows});
+      wide_linear(stream,
+                  {.tiles = {.rows = pass.rows, .real_rows = pass.real_rows, .tile_rows = wide_tile_rows(pass.rows)},
+                   .weight = p.weight,
+                   .x = arranged,
+                   .y = pass.y.get(),
+                   .y_stride = p.y_stride,
+                   .accumulate = p.accumulate});
+      continue;
+    }
+    round_rows(stream, {.x = p.x.get() + x_first,
                         .x_stride = p.x_stride,
-                        .x_rows = p.x_rows ? p.x_rows.get() + first : nullptr,
+                        .x_rows = x_rows,
                         .out = rounded,
                         .rows = pass.rows,
                         .cols = p.weight.cols,

@@ -1,22 +1,19 @@
 #include "device/cuda/launch.cuh"
+#include "ops/arranged_rows.cuh"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
+#include "ops/moe_rows.cuh"
 #include "ops/pass_sizes.h"
 #include "ops/rounded_rows.cuh"
+#include "ops/silu.cuh"
 #include "ops/weight_tile.cuh"
+#include "ops/wide_products.h"
 
 namespace lantern::cuda {
 namespace {
 
 constexpr unsigned kThreads = 128;
 constexpr int64_t kOutputsPerBlock = kThreads / kWarp;
-constexpr unsigned kSortThreads = 1024;
-
-__device__ float silu(float x) {
-  // e^-|x| cannot overflow.
-  const float e = expf(-fabsf(x));
-  return (x < 0 ? x * e : x) / (1.0f + e);
-}
 
 // activation[r, i] = silu(gate x_r) * (up x_r) of up to kRowTile rows, by one warp.
 __device__ void gate_up(const ExpertWeights& w, int64_t i, const float* const* x, int rows, float* activation,
@@ -64,85 +61,6 @@ __global__ void mlp_down_kernel(MlpParams p, const float* activation, int64_t fi
     float& y = p.y[(first_token + first + r) * hidden + o];
     y = p.accumulate ? y + out[r] : out[r];
   }
-}
-
-// Where a pass keeps things in the launch's scratch.
-struct MoeScratch {
-  int32_t* expert_begin;  // [num_experts + 1]: first sorted row of each expert
-  int32_t* tile_expert;   // [tiles]: of each tile of up to tile_rows sorted rows; -1: no tile
-  int32_t* tile_row;      // [tiles]: its first sorted row
-  int32_t* row_token;     // [pairs]: token of a sorted row
-  int32_t* pair_row;      // [pairs]: sorted row of (token, j), or -1
-  float* activation;      // [pairs, intermediate]; as bf16 by the tile kernels
-  float* down;            // [pairs, hidden]
-  bf16_t* rounded;        // [tokens, hidden]: x, for the tile kernels
-  int32_t tile_rows;
-  int64_t bytes;
-};
-
-MoeScratch moe_scratch(std::byte* base, const MoeParams& p, int64_t tokens, int64_t tiles, int32_t tile_rows) {
-  const int64_t pairs = tokens * p.experts_per_token;
-  int64_t used = 0;
-  const auto take = [&](int64_t count) {
-    std::byte* const at = base + used;
-    used += (count * int64_t{4} + 255) / 256 * 256;
-    return at;
-  };
-  MoeScratch s{};
-  s.expert_begin = reinterpret_cast<int32_t*>(take(p.num_experts + 1));
-  s.tile_expert = reinterpret_cast<int32_t*>(take(tiles));
-  s.tile_row = reinterpret_cast<int32_t*>(take(tiles));
-  s.row_token = reinterpret_cast<int32_t*>(take(pairs));
-  s.pair_row = reinterpret_cast<int32_t*>(take(pairs));
-  s.activation = reinterpret_cast<float*>(take(pairs * p.intermediate));
-  s.down = reinterpret_cast<float*>(take(pairs * p.hidden));
-  s.rounded = reinterpret_cast<bf16_t*>(take((tokens * p.hidden + 1) / 2));
-  s.tile_rows = tile_rows;
-  s.bytes = used;
-  return s;
-}
-
-// Sorts the (token, j) pairs by expert and lists the tiles; within an expert rows keep the order of tokens. One block.
-__global__ void sort_pairs_kernel(MoeParams p, MoeScratch s, int64_t first_token, int64_t tokens, int64_t tiles) {
-  ptx::begin_overlapped();
-  const int32_t* ids = p.expert_ids.get() + first_token * p.experts_per_token;
-  const int64_t pairs = tokens * p.experts_per_token;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  __shared__ int32_t shared[kSortThreads / kWarp];
-  const auto chosen = [&](int64_t i) { return ids[i] >= 0 && ids[i] < p.num_experts ? ids[i] : -1; };
-  // Experts in chunks of a thread each: counts, then a running sum.
-  int32_t before = 0, tiles_before = 0;
-  for (int32_t chunk = 0; chunk < p.num_experts; chunk += kSortThreads) {
-    const int32_t e = chunk + thread;
-    int32_t count = 0;
-    if (e < p.num_experts) {
-      for (int64_t i = 0; i < pairs; ++i) count += static_cast<int32_t>(chosen(i) == e);
-    }
-    const int32_t own_tiles = (count + s.tile_rows - 1) / s.tile_rows;
-    int32_t total = 0, total_tiles = 0;
-    const int32_t begin = before + block_exclusive_sum(count, shared, &total);
-    const int32_t tile = tiles_before + block_exclusive_sum(own_tiles, shared, &total_tiles);
-    if (e < p.num_experts) {
-      s.expert_begin[e] = begin;
-      for (int32_t k = 0; k < own_tiles; ++k) {
-        s.tile_expert[tile + k] = e;
-        s.tile_row[tile + k] = begin + k * s.tile_rows;
-      }
-      int32_t row = begin;
-      for (int64_t i = 0; i < pairs; ++i) {
-        if (chosen(i) != e) continue;
-        s.pair_row[i] = row;
-        s.row_token[row++] = static_cast<int32_t>(i / p.experts_per_token);
-      }
-    }
-    before += total;
-    tiles_before += total_tiles;
-  }
-  if (thread == 0) s.expert_begin[p.num_experts] = before;
-  for (int64_t i = thread; i < pairs; i += kSortThreads) {
-    if (chosen(i) < 0) s.pair_row[i] = -1;
-  }
-  for (int64_t i = tiles_before + thread; i < tiles; i += kSortThreads) s.tile_expert[i] = -1;
 }
 
 // The rows of this block's tile: 0 where there is none.
@@ -376,12 +294,37 @@ void mlp_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_
                                            : mlp_down_tiles<T, kGroups, kHalf>(stream, p, activation, first, tokens);
 }
 
+void mlp_wide(void* stream, const MlpParams& p, int64_t first, int64_t tokens) {
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  auto* const activation = reinterpret_cast<std::byte*>(rounded_rows_at(p.scratch.get()));
+  std::byte* const x = activation + rounded_rows_bytes(tokens, intermediate);
+  const WideTiles tiles{.rows = tokens, .real_rows = p.real_tokens.from(first), .tile_rows = wide_tile_rows(tokens)};
+  arrange_rows(stream, {.x = p.x.get() + first * hidden,
+                        .x_stride = hidden,
+                        .x_rows = nullptr,
+                        .out = x,
+                        .rows = tokens,
+                        .cols = hidden,
+                        .real_rows = tiles.real_rows});
+  wide_gate_up(stream, {.tiles = tiles, .gate = p.weights.gate, .up = p.weights.up, .x = x, .activation = activation});
+  wide_linear(stream, {.tiles = tiles,
+                       .weight = p.weights.down,
+                       .x = activation,
+                       .y = p.y.get() + first * hidden,
+                       .y_stride = hidden,
+                       .accumulate = p.accumulate});
+}
+
 template <class T>
 void mlp_by_tiles(void* stream, const MlpParams& p) {
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   bf16_t* const activation = rounded_rows_at(p.scratch.get());
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
+    if (tokens >= kWideRows && wide_products_run()) {
+      mlp_wide(stream, p, first, tokens);
+      continue;
+    }
     bf16_t* rounded = nullptr;
     if (tokens > kCudaRowsRoundedInPlace) {
       rounded = activation + rounded_rows_bytes(tokens, intermediate) / 2;
@@ -438,6 +381,30 @@ void moe_tiles(void* stream, const MoeParams& p, const MoeScratch& s, int64_t fi
                                       : moe_down_tiles<T, kGroups, kHalf>(stream, p, s, tiles);
 }
 
+void moe_wide(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, unsigned tiles) {
+  const WideTiles of_experts{.tile_rows = s.tile_rows,
+                             .experts = p.experts.get(),
+                             .tile_expert = s.tile_expert,
+                             .tile_row = s.tile_row,
+                             .tile_eight = s.tile_eight,
+                             .expert_begin = s.expert_begin,
+                             .tiles = tiles};
+  auto* const x = reinterpret_cast<std::byte*>(s.down);
+  auto* const activation = reinterpret_cast<std::byte*>(s.activation);
+  arrange_rows(stream, {.x = p.x.get() + first * p.hidden,
+                        .x_stride = p.hidden,
+                        .x_rows = s.row_token,
+                        .out = x,
+                        .rows = s.arranged_rows,
+                        .cols = p.hidden,
+                        .real_rows = {}});
+  const ExpertWeights& w = p.first_expert;
+  wide_gate_up(stream, {.tiles = of_experts, .gate = w.gate, .up = w.up, .x = x, .activation = activation});
+  wide_linear(
+      stream,
+      {.tiles = of_experts, .weight = w.down, .x = activation, .y = s.down, .y_stride = p.hidden, .accumulate = false});
+}
+
 }  // namespace
 
 void mlp(void* stream, const MlpParams& p) {
@@ -462,16 +429,23 @@ void moe(void* stream, const MoeParams& p) {
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
     const int64_t pairs = tokens * p.experts_per_token;
-    // Where experts have many rows the larger tiles read weights less often.
-    const int32_t tile_rows = by_tiles && pairs > 4 * int64_t{p.num_experts} ? 4 * kRowTile : kRowTile;
+    // Where experts have many rows the larger tiles read weights less often. Arranged rows fit where rows of outputs
+    // and activations do in float.
+    const int64_t expert_rows = pairs / p.num_experts;
+    const bool wide = by_tiles && expert_rows >= 8 && wide_products_run();
+    const int32_t tile_rows = wide                                             ? wide_tile_rows(expert_rows)
+                              : by_tiles && pairs > 4 * int64_t{p.num_experts} ? 4 * kRowTile
+                                                                               : kRowTile;
     // Each expert that has rows may have one tile that is not full.
     const int64_t tiles = std::min(pairs, pairs / tile_rows + p.num_experts);
-    const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows);
+    const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows, wide);
     CHECK(s.bytes <= p.scratch_bytes, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
           tokens, p.scratch_bytes, s.bytes);
-    launch_overlapped(stream, "moe sort", &sort_pairs_kernel, 1, kSortThreads, 0, p, s, first, tokens, tiles);
+    sort_pairs(stream, p, s, first, tokens, tiles);
     const unsigned grid_tiles = blocks_for(tiles, 1);
-    if (by_tiles && p.first_expert.gate.dtype == DType::kBF16) {
+    if (wide) {
+      moe_wide(stream, p, s, first, grid_tiles);
+    } else if (by_tiles && p.first_expert.gate.dtype == DType::kBF16) {
       tile_rows == kRowTile ? moe_tiles<bf16_t, 1>(stream, p, s, first, tokens, grid_tiles)
                             : moe_tiles<bf16_t, 4>(stream, p, s, first, tokens, grid_tiles);
     } else if (by_tiles) {

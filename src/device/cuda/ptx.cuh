@@ -47,6 +47,15 @@ __device__ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+__device__ inline uint4 load_shared_16(uint32_t shared_address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(shared_address)
+               : "memory");
+  return v;
+}
+
 // Four 8 x 8 matrices of 16-bit values from shared memory: lane l gives the address of row l % 8 of matrix l / 8, 16
 // aligned bytes; of matrix i it gets row l / 4, columns 2 (l % 4).. in r[i]. `transposed`: of the transposed matrix.
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t shared_address) {
@@ -117,7 +126,7 @@ __device__ inline void init_barrier(uint32_t barrier, uint32_t count) {
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// An arrival that makes the phase wait for so many bytes of store_in_cluster() too.
+// An arrival that makes the phase wait for so many bytes of store_in_cluster() or copy_bulk() too.
 __device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -157,6 +166,14 @@ __device__ inline void store_in_cluster(uint32_t cluster_address, const uint4& v
 __device__ inline void arrive_in_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+__device__ inline float4 load_in_cluster(uint32_t cluster_address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(cluster_address)
+               : "memory");
+  return v;
+}
 // All threads of all blocks of the cluster.
 __device__ inline void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -178,15 +195,27 @@ __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// A multiple of 16 aligned bytes from global to shared memory, as products read it, by the thread that calls.
+__device__ inline void copy_bulk(uint32_t shared_address, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address),
+      "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+// One of a barrier's arrivals when what this thread asked of copy_16() so far is there.
+__device__ inline void arrive_with_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // What this thread wrote to shared memory becomes visible to the warpgroup products behind the next barrier.
 __device__ inline void fence_shared_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // An operand in shared memory in rows of 128 bytes whose pieces of 16 are permuted by the row's number modulo 8, eight
 // rows after each other, from an address that is a multiple of 1024. `across`: bytes to the next 64 columns, for
-// operands whose rows run along K; eight rows further on is 1024 bytes.
-__device__ inline uint64_t matrix_descriptor(uint32_t shared_address, uint32_t across) {
+// operands whose rows do not run along K; `down`: bytes to the next eight rows.
+__device__ inline uint64_t matrix_descriptor(uint32_t shared_address, uint32_t across, uint32_t down = 1024) {
   return static_cast<uint64_t>((shared_address & 0x3ffffu) >> 4) | static_cast<uint64_t>(across >> 4) << 16 |
-         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+         static_cast<uint64_t>(down >> 4) << 32 | uint64_t{1} << 62;
 }
 // Before products that read or add to registers written before: these, whose writes stay in front of it.
 __device__ inline void keep_before(float& value) { asm volatile("" : "+f"(value)::"memory"); }
@@ -224,14 +253,38 @@ __device__ inline void product_64x32(float (&d)[16], uint64_t a, uint64_t b, boo
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
-// d += A B of 64 x 16 by 16 x 128 values: A as lanes have it of mma_bf16(), B in shared memory with its rows along K.
-__device__ inline void product_64x128(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+// d (+)= A B of 64 x 16 by 16 x n values: A as lanes have it of mma_bf16(), B in shared memory, whose rows there are
+// B's columns (kAlongK) or its rows.
+template <bool kAlongK>
+__device__ inline void product_64xn(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add = true) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
-      "%10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, "
-      "%29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, "
-      "%66, %67}, %68, 1, 1, 1, 1;"
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, add, 1, 1, %38;"
+      "\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kAlongK ? 0 : 1));
+}
+template <bool kAlongK>
+__device__ inline void product_64xn(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add = true) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+      "%59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, add, 1, 1, %70;"
+      "\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -240,7 +293,7 @@ __device__ inline void product_64x128(float (&d)[64], const uint32_t (&a)[4], ui
         "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
         "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kAlongK ? 0 : 1));
 }
 
 #endif
