@@ -1,5 +1,6 @@
-// The absorbed projections: queries into the latent space, results out of it. Weights are read once for up to kTile
-// tokens, 16 bytes at a time where rows allow it; sums are in float, in an order that follows from the weight alone.
+// The absorbed projections: queries into the latent space, results out of it. Weights are read once for up to
+// kTokenTile tokens (more: kv_projection_many_cuda.cu), 16 bytes at a time where rows allow it; sums are in float, in
+// an order that follows from the weight alone.
 #include "attention/cuda_launches.h"
 #include "attention/kv_weights.cuh"
 #include "device/cuda/block_reduce.cuh"
@@ -8,46 +9,13 @@
 namespace lantern::cuda {
 namespace {
 
-constexpr int kMaxColumns = 512;
 constexpr int kPerThread = 4;  // columns
-constexpr int kColumnThreads = kMaxColumns / kPerThread;
-constexpr int kParts = 4;  // of the rows of a head
+constexpr int kColumnThreads = kKvColumns / kPerThread;
 constexpr int kBatch = 8;  // rows on their way at once
 constexpr int kValueWarps = 8;
-constexpr int kPerLane = kMaxColumns / kWarp;
 constexpr int64_t kTokenTile = 8;
 constexpr unsigned kThreads = 256;
 
-// kCount neighbouring values of a row without their scale, from column `col` on, a multiple of kCount.
-template <class T, int kCount>
-__device__ void load_codes(const KvUpProjection& w, int64_t row, int32_t col, uint32_t* words) {
-  constexpr int kWords = kCount * static_cast<int>(sizeof(T)) / 4;
-  const auto* at = reinterpret_cast<const T*>(w.data.get() + row * w.row_bytes) + col;
-  if constexpr (kWords % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < kWords / 4; ++i)
-      *(reinterpret_cast<uint4*>(words) + i) = __ldg(reinterpret_cast<const uint4*>(at) + i);
-  } else if constexpr (kWords == 2) {
-    *reinterpret_cast<uint2*>(words) = __ldg(reinterpret_cast<const uint2*>(at));
-  } else {
-    *words = __ldg(reinterpret_cast<const uint32_t*>(at));
-  }
-}
-// Values 4 i .. 4 i + 3 of them.
-template <class T>
-__device__ float4 four_of(const uint32_t* words, int i) {
-  if constexpr (sizeof(T) == 1) {
-    const float2 low = widen_e4m3_pair(words[i] & 0xffffu), high = widen_e4m3_pair(words[i] >> 16);
-    return make_float4(low.x, low.y, high.x, high.y);
-  } else {
-    const uint32_t a = words[2 * i], b = words[2 * i + 1];
-    return make_float4(__uint_as_float(a << 16), __uint_as_float(a & 0xffff0000u), __uint_as_float(b << 16),
-                       __uint_as_float(b & 0xffff0000u));
-  }
-}
-__device__ float4 scaled(const float4& v, float scale) {
-  return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
-}
 // The end of the rows from `row` on that have its scales, `end` at most.
 __device__ int32_t end_of_scale(const KvUpProjection& w, int32_t row, int32_t end) {
   return w.block_rows == 0 ? end : min(end, (row / w.block_rows + 1) * w.block_rows);
@@ -55,9 +23,9 @@ __device__ int32_t end_of_scale(const KvUpProjection& w, int32_t row, int32_t en
 
 // A block for each head: a thread has four columns of a quarter of the head's rows.
 template <class T, int kTokens>
-__global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kernel(AbsorbQueryParams p) {
+__global__ void __launch_bounds__(kColumnThreads* kKvParts) absorb_query_tile_kernel(AbsorbQueryParams p) {
   ptx::begin_overlapped();
-  extern __shared__ float query[];  // [kTokens][nope_dim], then sums [kParts][kMaxColumns]
+  extern __shared__ float query[];  // [kTokens][nope_dim], then sums [kKvParts][kKvColumns]
   const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
   if (tokens <= 0) return;
@@ -66,13 +34,13 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
 #pragma unroll
   for (int r = 0; r < kTokens; ++r) {
     const float* from = p.q.get() + (first + min(r, tokens - 1)) * p.q_token_stride + h * p.q_head_stride;
-    for (int32_t i = thread; i < nope; i += kColumnThreads * kParts) query[r * nope + i] = from[i];
+    for (int32_t i = thread; i < nope; i += kColumnThreads * kKvParts) query[r * nope + i] = from[i];
   }
   float* const sums = query + kTokens * nope;
   const int32_t col = thread % kColumnThreads * kPerThread, part = thread / kColumnThreads;
   const auto first_row = static_cast<int32_t>(h) * (nope + p.kv_b.v_dim);
-  const int32_t end = first_row + nope * (part + 1) / kParts;
-  int32_t row = first_row + nope * part / kParts;
+  const int32_t end = first_row + nope * (part + 1) / kKvParts;
+  int32_t row = first_row + nope * part / kKvParts;
   float4 sum[kTokens] = {};
   __syncthreads();
   while (col < rank && row < end) {
@@ -106,12 +74,12 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
   for (int r = 0; r < kTokens; ++r) {
     if (r >= tokens) break;
     __syncthreads();
-    *reinterpret_cast<float4*>(sums + part * kMaxColumns + col) = sum[r];
+    *reinterpret_cast<float4*>(sums + part * kKvColumns + col) = sum[r];
     __syncthreads();
-    for (int32_t i = thread; i < rank; i += kColumnThreads * kParts) {
+    for (int32_t i = thread; i < rank; i += kColumnThreads * kKvParts) {
       float total = sums[i];
 #pragma unroll
-      for (int q = 1; q < kParts; ++q) total += sums[q * kMaxColumns + i];
+      for (int q = 1; q < kKvParts; ++q) total += sums[q * kKvColumns + i];
       p.q_latent[((first + r) * p.kv_b.heads + h) * rank + i] = total;
     }
   }
@@ -121,25 +89,25 @@ __global__ void __launch_bounds__(kColumnThreads* kParts) absorb_query_tile_kern
 template <class T, int kTokens>
 __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(ProjectValueParams p) {
   ptx::begin_overlapped();
-  constexpr int kWords = kPerLane * static_cast<int>(sizeof(T)) / 4, kRows = sizeof(T) == 1 ? 8 : 4;
+  constexpr int kWords = kKvPerLane * static_cast<int>(sizeof(T)) / 4, kRows = sizeof(T) == 1 ? 8 : 4;
   const int64_t h = blockIdx.x, first = int64_t{blockIdx.y} * kTokens;
   const auto tokens = static_cast<int>(min(int64_t{kTokens}, p.real_tokens.of(p.tokens) - first));
   if (tokens <= 0) return;
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarp), warp = static_cast<int32_t>(threadIdx.x / kWarp);
-  const int32_t col = lane * kPerLane, last = p.kv_b.v_dim - 1;
+  const int32_t col = lane * kKvPerLane, last = p.kv_b.v_dim - 1;
   const auto first_row = static_cast<int32_t>(h) * (p.kv_b.nope_dim + p.kv_b.v_dim) + p.kv_b.nope_dim;
-  float4 x[kTokens][kPerLane / 4];
+  float4 x[kTokens][kKvPerLane / 4];
 #pragma unroll
   for (int r = 0; r < kTokens; ++r) {
-    const float* from = p.out_latent.get() + ((first + min(r, tokens - 1)) * p.kv_b.heads + h) * kMaxColumns + col;
+    const float* from = p.out_latent.get() + ((first + min(r, tokens - 1)) * p.kv_b.heads + h) * kKvColumns + col;
 #pragma unroll
-    for (int i = 0; i < kPerLane / 4; ++i) x[r][i] = reinterpret_cast<const float4*>(from)[i];
+    for (int i = 0; i < kKvPerLane / 4; ++i) x[r][i] = reinterpret_cast<const float4*>(from)[i];
   }
   for (int32_t v = warp; v <= last; v += kRows * kValueWarps) {
     __align__(16) uint32_t words[kRows][kWords];
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
-      load_codes<T, kPerLane>(p.kv_b, first_row + min(v + b * kValueWarps, last), col, words[b]);
+      load_codes<T, kKvPerLane>(p.kv_b, first_row + min(v + b * kValueWarps, last), col, words[b]);
     }
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
@@ -149,7 +117,7 @@ __global__ void __launch_bounds__(kValueWarps* kWarp) project_value_tile_kernel(
       for (int r = 0; r < kTokens; ++r) {
         float sum = 0;
 #pragma unroll
-        for (int i = 0; i < kPerLane / 4; ++i) {
+        for (int i = 0; i < kKvPerLane / 4; ++i) {
           const float4 w = scaled(four_of<T>(words[b], i), scale);
           sum = __fmaf_rn(w.x, x[r][i].x, sum);
           sum = __fmaf_rn(w.y, x[r][i].y, sum);
@@ -217,19 +185,12 @@ __global__ void project_value_kernel(ProjectValueParams p) {
   }
 }
 
-// Whether kPerLane neighbouring columns lie together, with one scale.
-bool tiles_take(const KvUpProjection& w) {
-  return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kPerLane == 0 &&
-         w.kv_lora_rank <= kMaxColumns && w.row_bytes % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0 && (w.block_rows == 0 || w.block_cols % kPerLane == 0);
-}
-
 template <class T, int kTokens>
 void absorb_tiles(void* stream, const AbsorbQueryParams& p) {
   const size_t shared =
-      (static_cast<size_t>(kTokens) * static_cast<size_t>(p.kv_b.nope_dim) + kParts * kMaxColumns) * 4;
+      (static_cast<size_t>(kTokens) * static_cast<size_t>(p.kv_b.nope_dim) + kKvParts * kKvColumns) * 4;
   launch_overlapped(stream, "absorb_query tiles", &absorb_query_tile_kernel<T, kTokens>,
-                    dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kColumnThreads * kParts,
+                    dim3(static_cast<unsigned>(p.kv_b.heads), blocks_for(p.tokens, kTokens)), kColumnThreads * kKvParts,
                     shared, p);
 }
 template <class T, int kTokens>
@@ -242,7 +203,8 @@ void project_tiles(void* stream, const ProjectValueParams& p) {
 }  // namespace
 
 void absorb_query(void* stream, const AbsorbQueryParams& p) {
-  if (tiles_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
+  if (absorb_many_takes(p)) return absorb_many(stream, p);
+  if (kv_tiles_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
     if (p.kv_b.dtype == DType::kBF16) {
       return p.tokens <= 2 ? absorb_tiles<bf16_t, 1>(stream, p) : absorb_tiles<bf16_t, kTokenTile>(stream, p);
     }
@@ -254,7 +216,8 @@ void absorb_query(void* stream, const AbsorbQueryParams& p) {
                     kThreads, 0, p);
 }
 void project_value(void* stream, const ProjectValueParams& p) {
-  if (tiles_take(p.kv_b) && p.kv_b.kv_lora_rank == kMaxColumns &&
+  if (project_many_takes(p)) return project_many(stream, p);
+  if (kv_tiles_take(p.kv_b) && p.kv_b.kv_lora_rank == kKvColumns &&
       reinterpret_cast<uintptr_t>(p.out_latent.get()) % 16 == 0) {
     if (p.kv_b.dtype == DType::kBF16) {
       return p.tokens <= 2 ? project_tiles<bf16_t, 1>(stream, p) : project_tiles<bf16_t, 4>(stream, p);

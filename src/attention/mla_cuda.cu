@@ -166,7 +166,7 @@ void prefill_tiles(void* stream, const MlaPrefillParams& p) {
   CHECK(p.scratch_bytes >= needed, "mla_prefill of {} tokens has {} bytes of scratch and needs {}", p.step.tokens,
         p.scratch_bytes, needed);
   auto* const q_latent = reinterpret_cast<float*>(p.scratch.get());
-  const auto pass = static_cast<int32_t>(std::min<int64_t>(p.step.tokens, kMlaTokensPerPass));
+  const auto pass = static_cast<int32_t>(std::min<int64_t>(p.step.tokens, kMlaPrefillTokens));
   float* const out_latent = q_latent + pass * row;
   const int64_t used = 2 * pass * row * 4;
   for (int32_t first = 0; first < p.step.tokens; first += pass) {

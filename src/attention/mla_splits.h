@@ -14,6 +14,8 @@ constexpr int32_t kMlaMaxSplits = 16;
 constexpr int32_t kMlaTilesPerSplit = 8;  // at least, where there is more than one
 // Tokens whose parts fit into the scratch at a time, at the most splits.
 constexpr int64_t kMlaTokensPerPass = 32;
+// Tokens that prefill brings into the latent space at a time: as many as a tile of the projections has.
+constexpr int64_t kMlaPrefillTokens = 64;
 
 struct MlaSplits {
   int32_t tiles;  // of each but the last
@@ -33,9 +35,8 @@ constexpr int64_t mla_split_floats(int32_t splits, int64_t heads, int64_t rank) 
 constexpr int64_t cuda_mla_decode_scratch_bytes(int64_t max_tokens, int64_t heads, int64_t rank) {
   return std::min(max_tokens, kMlaTokensPerPass) * mla_split_floats(kMlaMaxSplits, heads, rank) * 4;
 }
-// Prefill brings so many queries at a time into the latent space, and the results back.
 constexpr int64_t cuda_mla_prefill_scratch_bytes(int64_t max_tokens, int64_t heads, int64_t rank) {
-  return std::min(max_tokens, kMlaTokensPerPass) * heads * rank * 2 * 4 +
+  return std::min(max_tokens, kMlaPrefillTokens) * heads * rank * 2 * 4 +
          cuda_mla_decode_scratch_bytes(max_tokens, heads, rank);
 }
 
