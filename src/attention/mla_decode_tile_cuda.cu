@@ -34,14 +34,16 @@ struct Layout {
   static constexpr int kQuery = 0;
   static constexpr int kTile = kQuery + kHeads * kRowBytes;
   static constexpr int kTileBytes = kKeys * kRowBytes;
-  // bf16 rows are copied to the other tile while one is worked on; FP8 rows come as they are and are widened.
+  // bf16 rows are copied to the other tile while one is worked on; FP8 rows come as they are, so many tiles ahead as
+  // there is room for, and are widened.
   static constexpr int kOther = kTile + kTileBytes;
   static constexpr int kOtherBytes = kFp8 ? kKeys * kFp8RowBytes : kTileBytes;
-  static constexpr int kWeights = kOther + kOtherBytes;
+  static constexpr int kAhead = !kFp8 || kHeads > 32 ? 1 : kHeads > 16 ? 2 : 3;
+  static constexpr int kWeights = kOther + kAhead * kOtherBytes;
   static constexpr int kMaxima = kWeights + kHeads * kWeightBytes;  // [8][kHeads] floats
   static constexpr int kBytes = kMaxima + 8 * kHeads * 4;
 };
-static_assert(Layout<64, false>::kBytes <= 227 << 10);
+static_assert(Layout<64, false>::kBytes <= 227 << 10 && Layout<16, true>::kBytes <= 227 << 10);
 
 // How the warps share out heads, keys and columns.
 template <int kHeads>
@@ -53,20 +55,19 @@ struct Shares {
   static constexpr int kColumnTiles = kRank / (8 * kOthers);     // of 8 columns
 };
 
-// Brings the rows of key tile `tile` on their way. Four threads for each row; keys behind the last are zeros.
+// Brings rows on their way, four threads for each: the thread's is of key `key`, found at `entry`; keys behind the last
+// are zeros.
 template <bool kFp8>
-__device__ void copy_rows(const MlaDecodeParams& p, int64_t t, int32_t keys, int32_t tile, uint32_t to) {
+__device__ void copy_rows(const MlaDecodeParams& p, int32_t keys, int32_t key, int32_t entry, uint32_t to) {
   const auto row = static_cast<int>(threadIdx.x / 4), part = static_cast<int>(threadIdx.x % 4);
-  const int32_t key = tile * kKeys + row;
   const bool real = key < keys;
-  const std::byte* from = real ? mla_key_row(p, key, MlaKeyEntries(p, t).at(key)) : p.cache.data.get();
+  const std::byte* from = real ? mla_key_row(p, key, entry) : p.cache.data.get();
   constexpr int kPieces = kFp8 ? kFp8RowBytes / 16 : kRowPieces;
 #pragma unroll
   for (int piece = part; piece < kPieces; piece += 4) {
     const uint32_t at = kFp8 ? static_cast<uint32_t>(row * kFp8RowBytes + piece * 16) : swizzled(row, piece, kRowBytes);
     ptx::copy_16(to + at, real ? from + piece * 16 : from, real);
   }
-  ptx::end_copy_group();
 }
 
 // FP8 rows to rows of bf16. Four threads for each row, a group of one scale each.
@@ -116,7 +117,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int32_t begin = split * splits.tiles, end = min(all_tiles, begin + splits.tiles);
 
   const uint32_t base = ptx::shared_address(memory);
-  if (begin < end) copy_rows<kFp8>(p, t, keys, begin, base + (kFp8 ? L::kOther : L::kTile));
+  const MlaKeyEntries entries(p, t);
+  // The thread's key of the tile that is copied next, and where it is found.
+  int32_t key = begin * kKeys + static_cast<int32_t>(threadIdx.x / 4);
+  const int32_t last_key = min(keys, end * kKeys);
+  int32_t entry = key < last_key ? entries.at(key) : 0;
+  const auto copy_next = [&](uint32_t to) {
+    if (key / kKeys < end) copy_rows<kFp8>(p, keys, key, entry, to);
+    ptx::end_copy_group();
+    key += kKeys;
+    entry = key < last_key ? entries.at(key) : 0;
+  };
+#pragma unroll
+  for (int i = 0; i < L::kAhead; ++i) copy_next(base + (kFp8 ? L::kOther + i * L::kOtherBytes : L::kTile));
   load_queries<kHeads, static_cast<int>(kThreads)>(
       p, t, first_head, [&](int row, int piece) { return memory + L::kQuery + swizzled(row, piece, kRowBytes); });
 
@@ -143,16 +156,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   for (int32_t tile = begin; tile < end; ++tile) {
     uint32_t rows = base + L::kTile;
-    ptx::wait_for_copies<0>();
+    ptx::wait_for_copies<L::kAhead - 1>();
     __syncthreads();  // the rows are there, and nobody reads the last tile's any more
     if constexpr (kFp8) {
-      widen_rows(memory + L::kOther, memory + L::kTile);
+      const int other = L::kOther + (tile - begin) % L::kAhead * L::kOtherBytes;
+      widen_rows(memory + other, memory + L::kTile);
       __syncthreads();
-      if (tile + 1 < end) copy_rows<true>(p, t, keys, tile + 1, base + L::kOther);
+      copy_next(base + static_cast<uint32_t>(other));
     } else {
       const bool odd = (tile - begin) % 2 != 0;
       rows = base + (odd ? L::kOther : L::kTile);
-      if (tile + 1 < end) copy_rows<false>(p, t, keys, tile + 1, base + (odd ? L::kTile : L::kOther));
+      copy_next(base + (odd ? L::kTile : L::kOther));
     }
 
     // Scores of the warp's heads and keys.
