@@ -151,7 +151,7 @@ typedef struct lantern_mla_decode_args {
   uint32_t struct_size;
   int32_t heads;               /* 1 to 128 */
   int32_t top_k;               /* entries of a list; 0: dense, every key of the context, and no lists */
-  float scale;                 /* finite */
+  float scale;                 /* finite, above 0 */
   const float* q_latent;       /* [tokens][heads][kv_lora_rank]; q_nope times W_UK; aligned to 4 bytes */
   const float* q_rope;         /* element (t, h, i) at t * q_rope_token_stride + h * q_rope_head_stride + i; rotated */
   int64_t q_rope_token_stride; /* floats; 0: heads * q_rope_head_stride */

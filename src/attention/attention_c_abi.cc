@@ -354,7 +354,10 @@ Status decode(lantern_attention* attention, const lantern_latent_cache* of, cons
   const lantern_mla_decode_args& c = call.args;
   const int32_t rank = call.cache.c.kv_lora_rank, rope_dim = call.cache.c.rope_dim;
   const int64_t tokens = call.step.tokens;
-  if (!std::isfinite(c.scale)) return refuse("lantern_mla_decode_args.scale is not finite");
+  // The kernels on tensor cores look for a head's largest product before they scale it.
+  if (!std::isfinite(c.scale) || c.scale <= 0) {
+    return refuse(fmt::format("lantern_mla_decode_args.scale is {}, but must be finite and above 0", c.scale));
+  }
   RETURN_IF_ERROR(kDecode.range("q_rope_head_stride", c.q_rope_head_stride, 0, kMaxStride / kMaxHeads));
   RETURN_IF_ERROR(kDecode.range("q_rope_token_stride", c.q_rope_token_stride, 0, kMaxStride));
   MlaDecodeParams p;
