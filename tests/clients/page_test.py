@@ -13,6 +13,7 @@ Of the page's fenced blocks
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -61,9 +62,20 @@ def check_output(expected, printed):
 
 def run(kind, source, folder, environment):
     command = ["bash", "-euo", "pipefail", "-c", run_lines(source)] if kind == "sh" else [sys.executable, "-c", source]
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, timeout=500)
-    assert done.returncode == 0, f"{page}: exit code {done.returncode} of\n{source}\n{done.stdout}"
-    return done.stdout
+    # Nothing that a block leaves in the background outlives it.
+    with tempfile.TemporaryFile("w+") as output:
+        block = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, start_new_session=True)
+        try:
+            code = block.wait(timeout=500)
+        finally:
+            try:
+                os.killpg(block.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        output.seek(0)
+        printed = output.read()
+    assert code == 0, f"{page}: exit code {code} of\n{source}\n{printed}"
+    return printed
 
 
 def main(folder):
