@@ -177,6 +177,7 @@ __device__ void attend(const MlaDecodeParams& p, const MlaParts& parts, int64_t 
     const int buffer = done % 2;
     const uint32_t rows = base + static_cast<uint32_t>(kTiles + buffer * kTileBytes);
     ptx::wait_barrier(barriers.full[buffer], done / 2 % 2);
+    if constexpr (kPair) ptx::fence_shared_for_products();  // what the other block stored
 
     float scores[kScoreTiles * 4] = {};
     ptx::begin_products(scores);

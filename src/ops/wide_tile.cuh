@@ -263,6 +263,7 @@ class WideTile {
 #pragma unroll
       for (int step = 0; step < 4; ++step) ptx::keep_before(weights[u][step]);
     }
+    __syncwarp();  // what the lanes have read comes before the arrival
     if (lane == 0) ptx::arrive(m.empty(at_.stage));
     at_.advance();
     begins_ = false;

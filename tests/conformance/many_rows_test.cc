@@ -157,7 +157,7 @@ std::vector<Case> cases() {
                       }
                       return outputs;
                     }});
-    // Of nope parts with and without a remainder, and outputs of one tile and of two.
+    // Of runs of two and of three chunks of terms, and of outputs of one tile and of two.
     list.push_back(
         {std::string("kv_projections_alone_") + name, [format](Bench& bench) {
            Random random(24);
