@@ -553,8 +553,12 @@ void softmax_tile_impl(int64_t rows, float* scores, const uint64_t* visible, flo
       row_max = hn::Max(row_max, s);
     }
     const float tile_max = hn::GetLane(hn::MaxOfLanes(df, row_max));
-    // A NaN stays: a row that is not a number must not look like one without keys.
-    const float new_max = tile_max <= max[r] ? max[r] : tile_max;
+    // A NaN in `max` stays: a row that is not a number must not look like one without keys.
+    float new_max = tile_max <= max[r] ? max[r] : tile_max;
+    // Maxima may pass over NaN. Beside a number that is no loss, as its weight is NaN all the same.
+    if (new_max == kMinusInfinity) {
+      for (int64_t j = 0; j < kTile; ++j) new_max = std::isnan(row[j]) ? row[j] : new_max;
+    }
     if (new_max == kMinusInfinity) {  // every visible score is -inf: no key has weight
       std::memset(row, 0, kTile * sizeof(float));
       factor[r] = 1.0f;
@@ -579,7 +583,8 @@ void relu_weighted_sum_impl(int64_t heads, const float* scores, const float* wei
   for (int64_t j = 0; j < kTile; j += kLanes) {
     auto sum = hn::Zero(df);
     for (int64_t h = 0; h < heads; ++h) {
-      const auto positive = hn::Max(hn::LoadU(df, scores + h * kTile + j), hn::Zero(df));
+      const auto score = hn::LoadU(df, scores + h * kTile + j);
+      const auto positive = hn::IfThenZeroElse(hn::Lt(score, hn::Zero(df)), score);  // a NaN stays
       sum = hn::MulAdd(hn::Set(df, weights[h]), positive, sum);
     }
     hn::StoreU(sum, df, out + j);

@@ -53,11 +53,13 @@ void transpose(int64_t rows, int64_t cols, const float* src, int64_t src_stride,
 
 // One tile of an online softmax for `rows` queries. Row r of `scores` (stride kTile) holds dot products and receives
 // the probabilities exp(scale * score - max), 0 where the key is not visible; max, sum and factor (by which the row's
-// accumulator must be multiplied) are updated. visible[r]: bit j says that key j takes part.
+// accumulator must be multiplied) are updated. visible[r]: bit j says that key j takes part. A NaN among the scores
+// that take part makes its probability and the sum NaN, and others' perhaps.
 void softmax_tile(int64_t rows, float* scores, const uint64_t* visible, float scale, float* max, float* sum,
                   float* factor);
 
 // out[j] = sum_h weights[h] * max(scores[h, j], 0), h ascending, for kTile keys; scores has row stride kTile.
+// A NaN stays.
 void relu_weighted_sum(int64_t heads, const float* scores, const float* weights, float* out);
 
 // x[i] = x[i] * x_factor + y[i] * y_factor.

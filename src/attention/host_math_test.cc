@@ -201,6 +201,31 @@ TEST_P(HostMath, SoftmaxTileMasksExactly) {
   }
 }
 
+// Whatever lane the NaN is in, and whatever the others hold: numbers, what is masked, or minus infinity.
+TEST_P(HostMath, SoftmaxTileKeepsNaN) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const uint64_t bits : {uint64_t{1} << 5, uint64_t{0xfffff}, uint64_t{0xf0f0f0f0f0f0f0f0}, ~uint64_t{0}}) {
+    for (const float others : {1.0f, -kInfinity, nan}) {
+      for (const float value : {nan, -nan}) {
+        for (size_t at = 0; at < kTile; ++at) {
+          if ((bits >> at & 1) == 0) continue;
+          for (const float before : {-kInfinity, 0.5f}) {
+            std::vector<float> scores(kTile, others);
+            scores[at] = value;
+            float max = before;
+            float sum = before == 0.5f ? 1.0f : 0.0f;
+            float factor = 0.0f;
+            host_math::softmax_tile(1, scores.data(), &bits, 0.5f, &max, &sum, &factor);
+            ASSERT_TRUE(std::isnan(sum)) << at << " " << others << " " << before;
+            ASSERT_TRUE(std::isnan(scores[at])) << at << " " << others << " " << before;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(HostMath, SmallLoops) {
   for (const int64_t count : {1, 15, 16, 37}) {
     std::vector<float> x = test::random_floats(generator_, static_cast<size_t>(count));
@@ -221,6 +246,11 @@ TEST_P(HostMath, SmallLoops) {
     for (size_t h = 0; h < 5; ++h) want += double{weights[h]} * std::max(0.0, double{products[h * kTile + j]});
     EXPECT_NEAR(out[j], want, 2e-6);
   }
+  std::vector<float> broken = products;
+  broken[2 * kTile + 7] = std::numeric_limits<float>::quiet_NaN();
+  broken[3 * kTile + 63] = -std::numeric_limits<float>::quiet_NaN();
+  host_math::relu_weighted_sum(5, broken.data(), weights.data(), out.data());
+  for (size_t j = 0; j < kTile; ++j) EXPECT_EQ(std::isnan(out[j]), j == 7 || j == 63) << j;
 }
 
 std::vector<int64_t> targets() {

@@ -56,8 +56,8 @@ class Row {
   int32_t loaded_ = -1;
 };
 
-// The order of the k-th largest; *left: how many of its equals are among the k.
-__device__ uint32_t find_threshold(Row& row, int32_t k, ChooseShared& s, int32_t* left) {
+// The order of the k-th largest; *left: how many of its equals are among the k; *numbers: whether no score is NaN.
+__device__ uint32_t find_threshold(Row& row, int32_t k, ChooseShared& s, int32_t* left, bool* numbers) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   uint32_t low = ~0u, high = 0;
   row.for_each_piece([&](int32_t, const uint32_t* orders, int32_t count) {
@@ -68,6 +68,7 @@ __device__ uint32_t find_threshold(Row& row, int32_t k, ChooseShared& s, int32_t
   });
   low = block_reduce(low, ~0u, s.words, [](uint32_t a, uint32_t b) { return min(a, b); });
   high = block_reduce(high, 0u, s.words, [](uint32_t a, uint32_t b) { return max(a, b); });
+  *numbers = low >= order_of(-INFINITY) && high <= order_of(INFINITY);
   *left = k;
   while (low < high) {
     const int shift = max(0, 32 - __clz(static_cast<int>(high - low)) - 11);
@@ -116,7 +117,11 @@ __global__ void __launch_bounds__(kThreads)
     const auto keys = static_cast<int32_t>(min(int64_t{context}, scratch.row_stride));
     Row row(scratch.scores + g * scratch.row_stride, keys, orders, piece);
     int32_t equals = 0;
-    const uint32_t threshold = find_threshold(row, p.top_k, s, &equals);
+    bool numbers = true;
+    const uint32_t threshold = find_threshold(row, p.top_k, s, &equals, &numbers);
+    for (int32_t h = thread; p.attention_q && !numbers && h < p.attention_heads; h += kStep) {
+      p.attention_q[t * p.q_token_stride + h * p.q_head_stride] = NAN;
+    }
     int32_t above = 0, equal = 0;  // before the piece
     row.for_each_piece([&](int32_t first, const uint32_t* values, int32_t count) {
       // A run of neighbours for each thread, of an odd length: no two lanes read one bank.

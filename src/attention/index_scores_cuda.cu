@@ -77,7 +77,7 @@ __global__ void score_kernel(IndexSelectParams p, IndexScratch s, int32_t first_
         if (at < p.dim) product = __fmaf_rn(query[int64_t{h} * p.dim + at], key[i], product);
       }
       product = warp_sum(product);
-      score = __fmaf_rn(s.weights[g * s.weight_stride + h], fmaxf(product, 0.0f), score);
+      score = __fmaf_rn(s.weights[g * s.weight_stride + h], ptx::max_or_nan(product, 0.0f), score);
     }
     if (p.layout == IndexKeyLayout::kFp8) {
       score *= reinterpret_cast<const float*>(block + int64_t{p.step.block_size} * p.dim)[offset];
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, 1)
     for (int n = 0; n < kHeadTiles; ++n) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        scores[j / 2] = __fmaf_rn(weights[n][j % 2], fmaxf(products[n][j], 0.0f), scores[j / 2]);
+        scores[j / 2] = __fmaf_rn(weights[n][j % 2], ptx::max_or_nan(products[n][j], 0.0f), scores[j / 2]);
       }
     }
 #pragma unroll

@@ -31,6 +31,13 @@ struct IndexSelectParams {
   DevPtr<int32_t> positions;  // [tokens, top_k], ascending; -1 beyond the count
   DevPtr<int32_t> slots;      // [tokens, top_k], physical slots in the same order; -1 beyond the count
   DevPtr<int32_t> counts;     // [tokens] = min(context length, top_k)
+  // Optional: the attention's own query, [heads of the attention] rows for each token at the strides of mla.h. Where a
+  // token's scores are not all numbers, a choice from them means nothing: each of its rows then begins with NaN, so
+  // that what attends by the choice is NaN as well.
+  DevPtr<float> attention_q = {};
+  int32_t attention_heads = 0;
+  int64_t q_token_stride = 0;
+  int64_t q_head_stride = 0;
   DevPtr<std::byte> scratch;  // index_scratch_bytes()
   int64_t scratch_bytes = 0;
 };

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "attention/cache_write.h"
 #include "attention/cuda_attention.h"
@@ -133,6 +134,18 @@ class IndexSelect {
     p_.counts[t] = count;
   }
 
+  static bool all_numbers(const float* scores, int32_t count) {
+    uint32_t bad = 0;
+    for (int32_t i = 0; i < count; ++i) bad |= static_cast<uint32_t>(scores[i] != scores[i]);
+    return bad == 0;
+  }
+
+  void spoil_query(int32_t t) const {
+    for (int32_t h = 0; h < p_.attention_heads; ++h) {
+      p_.attention_q[t * p_.q_token_stride + h * p_.q_head_stride] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
   void flush() {
     auto prepare = [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
@@ -159,7 +172,9 @@ class IndexSelect {
       const WorkerScratch w = worker_scratch(s_.workers + worker * worker_bytes_, p_.heads, p_.dim, nullptr);
       for (int64_t g = begin; g < end; ++g) {
         const int32_t t = s_.tokens[g];
-        select_top_k(s_.scores + g * row_stride_, context_len(t), p_.top_k, w.bins, positions(t));
+        const float* scores = s_.scores + g * row_stride_;
+        select_top_k(scores, context_len(t), p_.top_k, w.bins, positions(t));
+        if (p_.attention_q && !all_numbers(scores, context_len(t))) spoil_query(t);
         finish(t, p_.top_k);
       }
     };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -180,6 +181,12 @@ struct IndexProblem {
     p.positions = test::fixed(choice.positions);
     p.slots = test::fixed(choice.slots);
     p.counts = test::fixed(choice.counts);
+    if (!attention_q.empty()) {
+      p.attention_q = test::fixed(attention_q);
+      p.attention_heads = 2;
+      p.q_token_stride = 6;
+      p.q_head_stride = 3;
+    }
     p.scratch = test::fixed(scratch);
     p.scratch_bytes = static_cast<int64_t>(scratch.size());
     index_select(host.stream, p);
@@ -193,6 +200,7 @@ struct IndexProblem {
   std::vector<int32_t> token_request, token_context_len, block_table;
   std::vector<std::byte> cache;
   std::vector<float> keys, query, weights;
+  std::vector<float> attention_q;  // none, or [tokens, 2, 3]
 };
 
 std::vector<IndexCase> cases() {
@@ -342,6 +350,43 @@ TEST(Indexer, ScratchGrowsWithContextNotWithTokens) {
   const int64_t small = index_scratch_bytes(1 << 10, 64, 128, 2);
   const int64_t large = index_scratch_bytes(1 << 17, 64, 128, 2);
   EXPECT_LE(large - small, int64_t{64} * 4 * ((1 << 17) - (1 << 10)));  // a row of scores for each of a group
+}
+
+// A choice from scores that are not all numbers makes NaN of the attention's queries of its token, and of no other:
+// not of those that see too few keys to choose, nor where the NaN lies behind what they see.
+TEST(Indexer, AChoiceByNaNSpoilsTheQuery) {
+  for (const IndexKeyLayout layout : {IndexKeyLayout::kF32, IndexKeyLayout::kBf16, IndexKeyLayout::kFp8}) {
+    for (const std::string bad : {"nothing", "query", "weight", "key"}) {
+      IndexProblem problem({.name = "", .layout = layout, .requests = {{100, 3}, {18, 4}, {200, 1}}, .padding = 1});
+      problem.attention_q.assign(9 * 6, 1.0f);
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      const auto row = [&](size_t token, size_t head) { return token * 8 + head; };
+      std::vector<int> spoiled;
+      // Tokens 3, 4, 5 and 6 see 15, 16, 17 and 18 keys; the first two take them all.
+      if (bad == "query") {
+        for (const size_t t : {1, 4, 5}) problem.query[row(t, 3) * 32 + 31] = nan;
+        spoiled = {1, 5};
+      } else if (bad == "weight") {
+        for (const size_t t : {1, 4, 5}) problem.weights[row(t, 7)] = -nan;
+        spoiled = {1, 5};
+      } else if (bad == "key") {
+        std::vector<float> key(32, 0.0f);
+        key[9] = nan;
+        const int32_t at = problem.slot(1, 17);
+        encode_index_key(layout, key.data(), 32, 64, at % 64, problem.cache.data() + at / 64 * problem.block_bytes);
+        spoiled = {6};
+      }
+      const Choice choice = problem.run(2);
+      for (int32_t t = 0; t < problem.tokens; ++t) {
+        const bool is_bad = std::ranges::find(spoiled, t) != spoiled.end();
+        for (size_t i = 0; i < 6; ++i) {
+          EXPECT_EQ(std::isnan(problem.attention_q[static_cast<size_t>(t) * 6 + i]), is_bad && i % 3 == 0)
+              << bad << ", token " << t << ", value " << i;
+        }
+      }
+      EXPECT_EQ(choice.counts, (std::vector<int32_t>{16, 16, 16, 15, 16, 16, 16, 16, 0}));
+    }
+  }
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 // Expanded (prefill): keys and values are rebuilt from the cached latents by kv_b_proj, then ordinary attention.
 // Both read keys from the cache only (this step's are written before), visit them in tiles at absolute positions and
 // reduce in one fixed order per (token, head): a result does not depend on batch, chunk or thread count, bit by bit.
-// Softmax is in float; a token without a visible key gives output 0 and log-sum-exp minus infinity. On CUDA both forms
-// run as the absorbed one; for bf16 and FP8 rows of 512 + 64 values with queries and softmax weights rounded to bf16.
+// Softmax is in float; a token without a visible key gives output 0 and log-sum-exp minus infinity, and one whose query
+// or visible keys hold NaN gives NaN for both. On CUDA both forms run as the absorbed one; for bf16 and FP8 rows of 512
+// + 64 values with queries and softmax weights rounded to bf16.
 #pragma once
 
 #include <cstddef>

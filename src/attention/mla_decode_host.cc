@@ -234,7 +234,7 @@ class Decode {
         s_.sum[row] = s_.partial_sum[part];
         continue;
       }
-      const float max = std::max(s_.max[row], s_.partial_max[part]);
+      const float max = std::max(s_.partial_max[part], s_.max[row]);  // in this order a NaN of the part stays
       if (max == kMinusInfinity) continue;
       const float old_factor = host_math::exponential(s_.max[row] - max);
       const float part_factor = host_math::exponential(s_.partial_max[part] - max);

@@ -136,17 +136,52 @@ TEST(Mla, RowsWithoutKeysGiveZeroAndMinusInfinity) {
   }
 }
 
-// What is not a number must not come out as a row without keys.
+std::vector<MlaResult> run_all(Problem& problem, Host& host) {
+  return {run_absorbed(problem, host), run_expanded(problem, host), test::run_expanded_without_amx(problem, host)};
+}
+
+void expect_nan(const MlaResult& result, size_t token, bool nan) {
+  for (size_t i = 0; i < 4 * 20; ++i) EXPECT_EQ(std::isnan(result.out[token * 80 + i]), nan) << token << " " << i;
+  for (size_t h = 0; h < 4; ++h) EXPECT_EQ(std::isnan(result.lse[token * 4 + h]), nan) << token << " " << h;
+}
+
+// What is not a number must not come out as a row without keys: with many keys, and with fewer than a tile.
 TEST(Mla, NaNQueriesGiveNaN) {
-  Problem problem({.name = "", .layout = LatentLayout::kBf16, .requests = {{300, 2}, {70, 1}}});
-  const size_t width = 4 * 40;
-  std::fill_n(problem.q.begin() + width, width, std::numeric_limits<float>::quiet_NaN());  // token 1
+  const Case shape{.name = "", .layout = LatentLayout::kBf16, .requests = {{300, 2}, {70, 1}, {5, 2}, {1, 1}}};
   Host host(2);
-  for (const MlaResult& result :
-       {run_absorbed(problem, host), run_expanded(problem, host), test::run_expanded_without_amx(problem, host)}) {
-    for (size_t t = 0; t < 3; ++t) {
-      for (size_t i = 0; i < 4 * 20; ++i) EXPECT_EQ(std::isnan(result.out[t * 80 + i]), t == 1);
-      for (size_t h = 0; h < 4; ++h) EXPECT_EQ(std::isnan(result.lse[t * 4 + h]), t == 1);
+  for (size_t bad = 0; bad < 6; ++bad) {
+    Problem problem(shape);
+    const size_t width = 4 * 40;
+    std::fill_n(problem.q.begin() + static_cast<ptrdiff_t>(bad * width), width,
+                std::numeric_limits<float>::quiet_NaN());
+    for (const MlaResult& result : run_all(problem, host)) {
+      for (size_t t = 0; t < 6; ++t) expect_nan(result, t, t == bad);
+    }
+  }
+}
+
+// A key of request 1 whose first latent value, or first rotated value, is NaN: who sees it is NaN, other requests not.
+TEST(Mla, NaNKeysGiveNaN) {
+  Host host(2);
+  for (const LatentLayout layout : {LatentLayout::kF32, LatentLayout::kBf16, LatentLayout::kFp8}) {
+    const int64_t rope_at = layout == LatentLayout::kF32 ? 4 * 128 : layout == LatentLayout::kBf16 ? 2 * 128 : 128 + 4;
+    for (const auto& [length, position] : {std::pair(5, 0), {5, 4}, {64, 63}, {300, 270}}) {
+      for (const bool rotated : {false, true}) {
+        Problem problem({.name = "", .layout = layout, .requests = {{70, 2}, {length, 1}, {9, 1}}});
+        std::byte* at = problem.cache.data() + problem.slot(1, position) * problem.row_bytes + (rotated ? rope_at : 0);
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        const uint16_t half = to_bf16(nan).bits;
+        if (layout == LatentLayout::kF32) {
+          std::memcpy(at, &nan, sizeof nan);
+        } else if (layout == LatentLayout::kBf16 || rotated) {  // what is rotated is bf16 beside FP8 as well
+          std::memcpy(at, &half, sizeof half);
+        } else {
+          *at = std::byte{0x7f};
+        }
+        for (const MlaResult& result : run_all(problem, host)) {
+          for (size_t t = 0; t < 4; ++t) expect_nan(result, t, t == 2);
+        }
+      }
     }
   }
 }

@@ -227,6 +227,10 @@ void LayerRun::select(int32_t id, const IndexerWeights& w) const {
   p.positions = a_.selected_positions;
   p.slots = a_.selected_slots;
   p.counts = a_.selected_counts;
+  p.attention_q = a_.q;
+  p.attention_heads = config_.num_heads;
+  p.q_token_stride = int64_t{config_.num_heads} * config_.qk_head_dim();
+  p.q_head_stride = config_.qk_head_dim();
   p.scratch = a_.scratch;
   p.scratch_bytes = a_.scratch.size();
   index_select(stream_, p);

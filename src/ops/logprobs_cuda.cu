@@ -22,6 +22,14 @@ __device__ float row_maximum(const float* x, int32_t count, float* shared) {
   return block_reduce(best, -INFINITY, shared, [](float a, float b) { return larger(a, b); });
 }
 
+__device__ bool all_finite(const float* x, int32_t count) {
+  bool finite = true;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += static_cast<int32_t>(kThreads)) {
+    finite = finite && isfinite(x[i]);
+  }
+  return __syncthreads_and(static_cast<int>(finite)) != 0;
+}
+
 __device__ LogSoftmax log_softmax_of(const float* logits, int32_t count, float maximum) {
   __shared__ double shared[kThreads / kWarp];
   if (maximum == -INFINITY) return {maximum, 0};
@@ -69,7 +77,11 @@ __global__ void logprobs_kernel(LogprobParams p) {
   const int32_t count = p.counts ? min(p.counts[r], p.k) : p.k;
   const int32_t token = count < 0 ? -1 : p.tokens[r];
   LogSoftmax softmax;
-  if (count >= 0) softmax = log_softmax_of(logits, p.vocab, row_maximum(logits, p.vocab, shared.floats));
+  bool finite = true;
+  if (count >= 0) {
+    softmax = log_softmax_of(logits, p.vocab, row_maximum(logits, p.vocab, shared.floats));
+    finite = all_finite(logits, p.vocab);
+  }
   int32_t above = 0;
   if (token >= 0 && p.ranks) {
     const float logit = logits[token] > -INFINITY ? logits[token] : -INFINITY;
@@ -77,7 +89,7 @@ __global__ void logprobs_kernel(LogprobParams p) {
     above = block_sum(above, shared.ints);
   }
   if (thread == 0) {
-    p.logprobs[r] = token < 0 ? 0.0f : softmax.of(logits[token]);
+    p.logprobs[r] = token < 0 ? 0.0f : finite ? softmax.of(logits[token]) : NAN;
     if (p.ranks) p.ranks[r] = token < 0 ? 0 : above + 1;
   }
   Ranked last{INFINITY, -1};
@@ -94,7 +106,7 @@ __global__ void logprobs_kernel(LogprobParams p) {
     if (thread == 0) {
       const bool exists = next.id != kNoToken;
       p.top_tokens[r * p.k + j] = exists ? next.id : -1;
-      p.top_logprobs[r * p.k + j] = exists ? softmax.of(next.logit) : -INFINITY;
+      p.top_logprobs[r * p.k + j] = !exists ? -INFINITY : finite ? softmax.of(next.logit) : NAN;
     }
   }
 }

@@ -19,7 +19,8 @@ enum class RouterGroupScore : uint8_t { kMax, kTop2Sum };  // V2: max; V3: sum o
 //   (others are excluded, i.e. minus infinity); the top experts_per_token of c; weights are s (not c) there;
 //   if normalize: weights /= (sum + 1e-20); weights *= scale.
 // Ties go to the lower index. Chosen experts are written in descending order of c. A NaN c counts as minus infinity, so
-// that the ids are valid whatever the logits are; the NaN itself stays in the weights where its expert is chosen.
+// that the ids are valid whatever the logits are. Where a logit is NaN or infinite, or a c is NaN or plus infinity, all
+// weights of the token are NaN: which experts it should have is not known.
 inline constexpr int32_t kMaxRouterExperts = 1024;
 struct RouterParams {
   DevPtr<const float> logits{};           // [tokens, experts]

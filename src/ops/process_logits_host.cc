@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "base/check.h"
@@ -16,15 +15,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 constexpr int64_t row_scratch_bytes(int32_t vocab) {
   return (int64_t{vocab} * static_cast<int64_t>(sizeof(uint32_t)) + 255) / 256 * 256;
-}
-
-bool all_finite(const float* x, int64_t count) {
-  constexpr uint32_t kExponent = 0x7f800000u;
-  uint32_t bad = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent);
-  }
-  return bad == 0;
 }
 
 void apply_allowed(float* logits, int32_t vocab, const uint32_t* allowed) {

@@ -78,10 +78,15 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
   }
   // Of the first expert of each thread, read with its logit.
   const float first_bias = p.bias && thread < p.experts ? p.bias[thread] : 0.0f;
+  bool numbers = true;
   if (p.scoring == RouterScoring::kSoftmax) {
     float largest = -INFINITY;
     LANTERN_NO_UNROLL
-    for (int32_t e = thread; e < p.experts; e += kThreads) largest = fmaxf(largest, scores[e] = logits[e]);
+    for (int32_t e = thread; e < p.experts; e += kThreads) {
+      const float logit = scores[e] = logits[e];
+      numbers = numbers && isfinite(logit);
+      largest = fmaxf(largest, logit);
+    }
     largest = block_reduce(largest, -INFINITY, shared, [](float a, float b) { return fmaxf(a, b); });
     float sum = 0;
     LANTERN_NO_UNROLL
@@ -91,14 +96,19 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
     for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] /= sum;
   } else {
     LANTERN_NO_UNROLL
-    for (int32_t e = thread; e < p.experts; e += kThreads) scores[e] = 1.0f / (1.0f + expf(-logits[e]));
+    for (int32_t e = thread; e < p.experts; e += kThreads) {
+      const float logit = logits[e];
+      numbers = numbers && isfinite(logit);
+      scores[e] = 1.0f / (1.0f + expf(-logit));
+    }
   }
   LANTERN_NO_UNROLL
   for (int32_t e = thread; e < p.experts; e += kThreads) {
     const float c = p.bias ? scores[e] + (e == thread ? first_bias : p.bias[e]) : scores[e];
+    numbers = numbers && c < INFINITY;
     orders[e] = order_of(isnan(c) ? -INFINITY : c);
   }
-  __syncthreads();
+  const float scale = __syncthreads_and(static_cast<int>(numbers)) != 0 ? p.scale : NAN;
   if (p.groups > 1) {
     const int32_t size = p.experts / p.groups;
     LANTERN_NO_UNROLL
@@ -129,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) router_kernel(RouterParams p) {
     float weight = scores[chosen[k]];
     if (p.normalize) weight /= sum + 1e-20f;
     ids[k] = chosen[k];
-    weights[k] = weight * p.scale;
+    weights[k] = weight * scale;
   }
 }
 

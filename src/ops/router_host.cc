@@ -78,8 +78,10 @@ void route_token(const RouterParams& p, int64_t t) {
     sigmoid(logits, experts, scores);
   }
   Scores choice;
+  bool numbers = true;
   for (size_t e = 0; e < experts; ++e) {
     const float c = p.bias ? scores[e] + p.bias[static_cast<int64_t>(e)] : scores[e];
+    numbers = numbers && std::isfinite(logits[e]) && c < -kLowest;
     choice[e] = std::isnan(c) ? kLowest : c;
   }
 
@@ -106,7 +108,7 @@ void route_token(const RouterParams& p, int64_t t) {
   }
   for (int32_t k = 0; k < p.experts_per_token; ++k) {
     if (p.normalize) weights[k] /= sum + 1e-20f;
-    weights[k] *= p.scale;
+    weights[k] *= numbers ? p.scale : std::numeric_limits<float>::quiet_NaN();
   }
 }
 

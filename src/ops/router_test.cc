@@ -164,20 +164,33 @@ TEST(Router, AnyLogitsGiveValidDistinctIds) {
       {kNaN, kNaN, kNaN, kNaN}, {kInf, -kInf, kInf, -kInf}, {-kInf, -kInf, -kInf, -kInf}, {1.0f, kNaN, 0.5f, 0.25f}};
   for (RouterScoring scoring : {RouterScoring::kSigmoid, RouterScoring::kSoftmax}) {
     for (const auto& row : rows) {
-      const auto ids = route({.experts = 4,
-                              .experts_per_token = 2,
-                              .groups = 2,
-                              .topk_groups = 1,
-                              .scoring = scoring,
-                              .group_score = RouterGroupScore::kMax},
-                             row, {})
-                           .ids;
+      const auto [ids, weights] = route({.experts = 4,
+                                         .experts_per_token = 2,
+                                         .groups = 2,
+                                         .topk_groups = 1,
+                                         .scoring = scoring,
+                                         .group_score = RouterGroupScore::kMax},
+                                        row, {});
       for (int32_t id : ids) EXPECT_TRUE(id >= 0 && id < 4);
       EXPECT_NE(ids[0], ids[1]);
+      for (float weight : weights) EXPECT_TRUE(std::isnan(weight));
     }
   }
-  // One NaN leaves the others' choice alone and comes last.
+  // One NaN comes last among the ids, and every weight is NaN by what was not chosen as well. A bias of minus infinity
+  // is how an expert is left out.
   EXPECT_EQ(route({.experts = 4, .experts_per_token = 4}, rows[3], {}).ids, (std::vector<int32_t>{0, 2, 3, 1}));
+  for (const float value : {kNaN, kInf, -kInf}) {
+    for (const bool in_bias : {false, true}) {
+      for (size_t bad = 0; bad < 4; ++bad) {
+        std::vector<float> logits{1.0f, -9.0f, 0.5f, 0.25f};
+        std::vector<float> bias(4, 0.0f);
+        (in_bias ? bias : logits)[bad] = value;
+        for (float weight : route({.experts = 4, .experts_per_token = 2}, logits, bias).weights) {
+          EXPECT_EQ(std::isnan(weight), !in_bias || value != -kInf) << value << " " << in_bias << " " << bad;
+        }
+      }
+    }
+  }
 }
 
 TEST(Router, EqualsAFullSortOnRandomLargeInputsForAnyThreads) {

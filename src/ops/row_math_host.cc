@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -87,6 +88,15 @@ void silu_multiply_row(float* gate, const float* up, int64_t count) {
 }
 
 float row_maximum(const float* x, int64_t count) { return HWY_DYNAMIC_DISPATCH(maximum)(x, count); }
+
+bool all_finite(const float* x, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent);
+  }
+  return bad == 0;
+}
 
 void exponential_row(const float* x, int64_t count, float shift, float divisor, float* out) {
   HWY_DYNAMIC_DISPATCH(exponential)(x, count, shift, divisor, out);

@@ -13,6 +13,9 @@ void silu_multiply_row(float* gate, const float* up, int64_t count);
 // Largest element; NaN counts as -infinity, and so does an empty row.
 float row_maximum(const float* x, int64_t count);
 
+// Whether no element is NaN or infinite.
+bool all_finite(const float* x, int64_t count);
+
 // out[i] = exp((x[i] - shift) / divisor), within 2 units in the last place of the exponential of the rounded argument;
 // results below 2^-126 may be 0. A NaN or -infinity in x gives 0. shift is finite and >= every x[i], divisor > 0.
 void exponential_row(const float* x, int64_t count, float shift, float divisor, float* out);

@@ -43,7 +43,8 @@ void sample(Stream& stream, const SampleParams& params);
 float philox_uniform(uint64_t seed, uint64_t counter);
 
 // logprob of chosen tokens and the k most likely alternatives per row, from raw logits; in float with the
-// maximum subtracted and the sum in double. Unusual logits as above; no logprob is ever NaN.
+// maximum subtracted and the sum in double. A row in which any logit is NaN or infinite has none: all its logprobs are
+// NaN, its ranks and alternatives those that the order above gives.
 struct LogprobParams {
   DevPtr<const float> logits{};    // [rows, vocab]
   DevPtr<const int32_t> tokens{};  // [rows]; -1: none, logprob 0, rank 0

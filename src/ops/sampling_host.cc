@@ -17,6 +17,7 @@ namespace lantern {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 constexpr int64_t row_scratch_bytes(int32_t vocab) {
   const int64_t host = (int64_t{vocab} * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)) + 255) / 256 * 256;
@@ -194,12 +195,14 @@ void logprobs_row(const LogprobParams& p, int64_t r) {
   int32_t* top = p.top_tokens.get() + r * p.k;
   float* values = p.top_logprobs.get() + r * p.k;  // holds logits until the list is complete
   const LogSoftmax softmax = count < 0 ? LogSoftmax{} : log_softmax_of(logits, p.vocab);
-  p.logprobs[r] = token < 0 ? 0.0f : softmax.of(logits[token]);
+  const bool finite = count < 0 || all_finite(logits, p.vocab);
+  const auto logprob_of = [&](float logit) { return finite ? softmax.of(logit) : kNaN; };
+  p.logprobs[r] = token < 0 ? 0.0f : logprob_of(logits[token]);
   if (p.ranks) p.ranks[r] = token < 0 ? 0 : rank_of(logits, p.vocab, token);
   const int32_t kept = list_largest(logits, p.vocab, count, top, values);
   for (int32_t j = 0; j < p.k; ++j) {
     if (j >= kept) top[j] = -1;
-    values[j] = j < kept ? softmax.of(values[j]) : -kInfinity;
+    values[j] = j < kept ? logprob_of(values[j]) : -kInfinity;
   }
 }
 

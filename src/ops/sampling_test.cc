@@ -331,17 +331,24 @@ TEST(Logprobs, EqualDoubleAndListTheMostLikelyInOrder) {
 }
 
 TEST(Logprobs, UnusualLogitsAndMoreThanTheVocabulary) {
-  const Listed listed = list({kNaN, 1.0f, -kInf, 1.0f}, {0}, 6);
-  EXPECT_EQ(listed.logprobs[0], -kInf);
-  EXPECT_EQ(listed.top_tokens, (std::vector<int32_t>{1, 3, 0, 2, -1, -1}));
-  EXPECT_NEAR(listed.top_logprobs[0], -std::log(2.0), 1e-7);
-  for (size_t j = 2; j < 6; ++j) EXPECT_EQ(listed.top_logprobs[j], -kInf);
-  EXPECT_EQ(list({kNaN, kNaN}, {1}, 0).logprobs[0], -kInf);
+  // One logit that is no number leaves no token of the row a log-probability; the order is as for sampling.
+  for (const float bad : {kNaN, -kNaN, -kInf}) {
+    const Listed listed = list({bad, 1.0f, -kInf, 1.0f}, {1}, 6);
+    EXPECT_TRUE(std::isnan(listed.logprobs[0]));
+    EXPECT_EQ(listed.top_tokens, (std::vector<int32_t>{1, 3, 0, 2, -1, -1}));
+    for (size_t j = 0; j < 6; ++j) EXPECT_TRUE(j < 4 ? std::isnan(listed.top_logprobs[j]) : listed.top_logprobs[j] < 0);
+  }
+  EXPECT_TRUE(std::isnan(list({kInf, 0.0f}, {0}, 0).logprobs[0]));
+  EXPECT_EQ(list({kNaN, kNaN}, {-1}, 0).logprobs[0], 0.0f);
+  const Listed few = list({1.0f, 2.0f}, {0}, 3);
+  EXPECT_NEAR(few.logprobs[0], -1 - std::log1p(std::exp(-1.0)), 1e-6);
+  EXPECT_EQ(few.top_tokens, (std::vector<int32_t>{1, 0, -1}));
+  EXPECT_EQ(few.top_logprobs[2], -kInf);
 }
 
 TEST(Logprobs, EachRowHasItsOwnCountAndRank) {
   constexpr int32_t kRows = 4;
-  const std::vector<float> row{1.0f, 3.0f, kNaN, 3.0f, 2.0f};
+  const std::vector<float> row{1.0f, 3.0f, -200.0f, 3.0f, 2.0f};
   std::vector<float> logits;
   for (int32_t r = 0; r < kRows; ++r) logits.insert(logits.end(), row.begin(), row.end());
   const std::vector<int32_t> tokens{4, 3, 2, 0};
@@ -362,7 +369,7 @@ TEST(Logprobs, EachRowHasItsOwnCountAndRank) {
   const double norm = std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0));
   EXPECT_NEAR(values[0], 2 - norm, 1e-6);
   EXPECT_NEAR(values[1], 3 - norm, 1e-6);
-  EXPECT_EQ(values[2], -kInf);
+  EXPECT_NEAR(values[2], -200 - norm, 2e-5);
   EXPECT_EQ(values[3], 0.0f) << "skipped";
   EXPECT_EQ(ranks, (std::vector<int32_t>{3, 1, 5, 0}));
   EXPECT_EQ(top, (std::vector<int32_t>{1, 3, -1, -1, 1, -1, -1, -1}));

@@ -137,8 +137,10 @@ std::vector<Output> writes(Bench& bench, LatentLayout latent_layout, IndexKeyLay
 }
 
 // Scores whose ties are everywhere: few different keys, and many of their products are negative and become 0.
+// `broken`: some queries and weights are NaN. What is chosen by them means nothing and differs between devices.
 std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, bool ties, bool hadamard,
-                           IndexSelectParams::Mode mode, const std::vector<int32_t>& lengths = kLengths) {
+                           IndexSelectParams::Mode mode, const std::vector<int32_t>& lengths = kLengths,
+                           bool broken = false) {
   Random random(33);
   const int32_t dim = 128, top_k = 256;
   const Step step(lengths, 3, 2);
@@ -165,6 +167,9 @@ std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, b
     for (float& value : query) value = std::round(value);
     for (float& value : weights) value = std::round(2 * value) / 64;
   }
+  for (int64_t t = 0; broken && t < tokens; t += 3) query[static_cast<size_t>(t * heads * dim + 5)] = NAN;
+  for (int64_t t = 1; broken && t < tokens; t += 3) weights[static_cast<size_t>(t * heads + heads - 1)] = -NAN;
+  const auto attention_q = bench.put(std::vector<float>(static_cast<size_t>(tokens * 2 * 3), 1.0f));
   const int64_t bytes = index_scratch_bytes(lengths.back() + 100, heads, dim, bench.workers());
   const auto positions = bench.room<int32_t>(tokens * top_k), slots = bench.room<int32_t>(tokens * top_k);
   const auto counts = bench.room<int32_t>(tokens);
@@ -182,9 +187,17 @@ std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, b
                               .positions = positions,
                               .slots = slots,
                               .counts = counts,
+                              .attention_q = attention_q,
+                              .attention_heads = 2,
+                              .q_token_stride = 6,
+                              .q_head_stride = 3,
                               .scratch = bench.room<std::byte>(bytes),
                               .scratch_bytes = bytes});
-  return {{"counts", bench.get(counts)}, {"positions", bench.get(positions)}, {"slots", bench.get(slots)}};
+  std::vector<Output> outputs{{"counts", bench.get(counts)}, {"attention_q", bench.get(attention_q)}};
+  if (broken) return outputs;
+  outputs.push_back({"positions", bench.get(positions)});
+  outputs.push_back({"slots", bench.get(slots)});
+  return outputs;
 }
 
 std::vector<Output> keep(Bench& bench) {
@@ -246,9 +259,9 @@ KvUpProjection projection(Bench& bench, Random& random, const Heads& shape, bool
 }
 
 // `uniform`: queries of zeros, so that every key weighs the same and a result is the mean of the values, on tensor
-// cores too: a single key more or less shows.
+// cores too: a single key more or less shows. `broken`: a value of the queries of some tokens is NaN.
 std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout layout, bool sparse, bool fp8_weights,
-                              bool uniform = false) {
+                              bool uniform = false, bool broken = false) {
   Random random(34);
   const Step step(kLengths, 2, 3);
   const int64_t row_bytes = *latent_row_bytes(layout, shape.rank, shape.rope), tokens = step.tokens();
@@ -292,7 +305,11 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
   }
   const KvUpProjection kv_b = projection(bench, random, shape, fp8_weights);
   const int32_t qk = shape.nope + shape.rope;
-  const auto q = bench.input(normal(random, tokens * shape.heads * qk, uniform ? 0.0f : 1.0f));
+  std::vector<float> queries = normal(random, tokens * shape.heads * qk, uniform ? 0.0f : 1.0f);
+  for (const int64_t t : {0, 4, 7}) {
+    if (broken) queries[static_cast<size_t>(t * shape.heads * qk + 3)] = NAN;
+  }
+  const auto q = bench.input(queries);
   const float scale = 1.0f / std::sqrt(static_cast<float>(qk));
   const auto q_latent = bench.room<float>(tokens * shape.heads * shape.rank);
   const auto out_latent = bench.room<float>(tokens * shape.heads * shape.rank);
@@ -407,6 +424,12 @@ std::vector<Case> cases() {
         {"select_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kScore); }});
     list.push_back(
         {"select_recent_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kRecent); }});
+    list.push_back({"select_nan_" + name,
+                    [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kScore, kLengths, true); }});
+    list.push_back({"attention_nan_" + name, [=](Bench& bench) {
+                      return attention(bench, {.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64}, l.latent,
+                                       false, false, false, true);
+                    }});
     for (const bool sparse : {false, true}) {
       list.push_back({"attention_" + name + (sparse ? "_sparse" : "_dense"), [=](Bench& bench) {
                         return attention(bench, {.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64}, l.latent,

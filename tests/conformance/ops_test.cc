@@ -250,6 +250,7 @@ std::vector<Case> cases() {
                       for (float& logit : logits) logit = kind.ties ? std::round(logit) : logit;
                       std::fill_n(logits.begin(), kind.experts, NAN);
                       std::fill_n(logits.begin() + kind.experts, kind.experts / 2, -INFINITY);
+                      logits[static_cast<size_t>(3 * kind.experts - 1)] = NAN;  // of an expert that is not chosen
                       const auto ids = bench.room<int32_t>(tokens * kind.per_token);
                       const auto weights = bench.room<float>(tokens * kind.per_token);
                       RouterParams p{.logits = bench.input(logits),

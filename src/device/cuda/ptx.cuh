@@ -26,6 +26,12 @@ __device__ inline void begin_overlapped() {
 }
 // Brings the line at `address` to the L2 cache, and its page to the address caches on the way.
 __device__ inline void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+// NaN where one of the two is; fmaxf() gives the other.
+__device__ inline float max_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
 constexpr int kOverlapPtxVersion = 90;  // of cudaFuncAttributes, from which on the two are more than nothing
 
 // d += a b of 16 x 16 by 16 x 8 values, by one warp, accumulated in float. Lane l has g = l / 4, c = l % 4 and
