@@ -284,8 +284,8 @@ Result<std::vector<TokenScore>> Session::score(std::span<const int32_t> tokens, 
       const int32_t some = std::min(kSampleRows, rows - row);
       logits_of_rows(row, some);
       const auto next = tokens.subspan(static_cast<size_t>(int64_t{begin} + row + 1), static_cast<size_t>(some));
-      buffers_->score_rows(*stream_, *model_, next, top_k,
-                           [&](TokenScore score) { scores.push_back(std::move(score)); });
+      RETURN_IF_ERROR(buffers_->score_rows(*stream_, *model_, next, int64_t{begin} + row + 1, top_k,
+                                           [&](TokenScore score) { scores.push_back(std::move(score)); }));
     }
     if (on_progress && !on_progress(begin + rows)) break;
   }

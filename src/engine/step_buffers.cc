@@ -4,12 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "engine/make_buffer.h"
 
 namespace lantern {
+namespace {
+
+Error no_number(std::string_view what, std::string_view of, int64_t position) {
+  return Error(ErrorCode::kCorrupt,
+               fmt::format("the model gives no number as {} of {} {}: its weights hold values that are not finite, or "
+                           "do not belong to its config",
+                           what, of, position));
+}
+
+}  // namespace
 
 Status StepBuffers::create(Device& device, const StepLimits& limits, int32_t sample_rows, int32_t vocab) {
   StepPlanConfig config;
@@ -85,19 +97,15 @@ Result<int32_t> StepBuffers::sample(Stream& stream, const Model& model, int64_t 
   device.copy_to_host(outcome.data(), sampled.data(), sizeof(outcome));
   switch (static_cast<RowStatus>(outcome[2])) {
     case RowStatus::kOk: return outcome[0];
-    case RowStatus::kNotFinite:
-      return Error(ErrorCode::kCorrupt,
-                   fmt::format("the model gives no number as a logit of output token {}: its weights hold values that "
-                               "are not finite, or do not belong to its config",
-                               output_position));
+    case RowStatus::kNotFinite: return no_number("a logit", "output token", output_position);
     case RowStatus::kNoToken: break;
   }
   return Error(ErrorCode::kInvalidArgument,
                "logit_bias, bad_words and min_tokens together leave no token to choose; allow some");
 }
 
-void StepBuffers::score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,
-                             const std::function<void(TokenScore)>& sink) {
+Status StepBuffers::score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int64_t position,
+                               int32_t top_k, const std::function<void(TokenScore)>& sink) {
   Device& device = stream.device();
   device.copy_to_device(scored_->fixed().data(), next.data(), next.size_bytes());
   const int32_t k = std::min(top_k, model.config().vocab_size);
@@ -123,10 +131,15 @@ void StepBuffers::score_rows(Stream& stream, const Model& model, std::span<const
   for (size_t r = 0; r < rows; ++r) {
     const auto first = static_cast<std::ptrdiff_t>(r * width);
     const auto last = static_cast<std::ptrdiff_t>((r + 1) * width);
+    if (!std::isfinite(row_logprobs[r]) || !std::all_of(top_logprobs.begin() + first, top_logprobs.begin() + last,
+                                                        [](float value) { return std::isfinite(value); })) {
+      return no_number("the log-probability", "token", position + static_cast<int64_t>(r));
+    }
     sink({row_logprobs[r],
           {top_tokens.begin() + first, top_tokens.begin() + last},
           {top_logprobs.begin() + first, top_logprobs.begin() + last}});
   }
+  return {};
 }
 
 }  // namespace lantern

@@ -36,9 +36,10 @@ class StepBuffers {
   // Draws from the first row of the model's logits and adds the token to the text. The position is for messages.
   // Errors: logits that are no numbers; no token is left to draw.
   Result<int32_t> sample(Stream& stream, const Model& model, int64_t output_position);
-  // Scores next[r] under row r of the model's logits, in order.
-  void score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int32_t top_k,
-                  const std::function<void(TokenScore)>& sink);
+  // Scores next[r] under row r of the model's logits, in order. The position of the first of these in the text is for
+  // messages. Errors: logits that are no numbers.
+  Status score_rows(Stream& stream, const Model& model, std::span<const int32_t> next, int64_t position, int32_t top_k,
+                    const std::function<void(TokenScore)>& sink);
 
  private:
   // A plan that found a fault in what this class wrote is a broken invariant.

@@ -1,6 +1,9 @@
 #include "engine/step_transaction.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "engine/lifecycle.h"
@@ -241,6 +244,7 @@ void StepTransaction::commit_row(EngineState& state, int32_t r) {
   const int32_t first_score = scores_before_;
   scores_before_ += row.num_scored;
   const RowStatus status = results_.status[static_cast<size_t>(r)];
+  if (!ended && row.num_scored > 0) check_scores(sequence, row, first_score);
   if (!ended && (status != RowStatus::kOk || !sequence.failure.empty())) {
     if (sequence.failure.empty()) sequence.failure = failure_of(status);
     end_sequence(state, row.sequence, EndReason::kFailed);
@@ -255,6 +259,16 @@ void StepTransaction::commit_row(EngineState& state, int32_t r) {
   }
   if (row.samples && sequence.phase != SequencePhase::kRetiring) accept_tokens(state, r);
   leave_step(state, row.sequence);
+}
+
+// A prompt's logits that are no numbers are seen by their log-probabilities alone: nothing is drawn from them.
+void StepTransaction::check_scores(Sequence& sequence, const StepRow& row, int32_t first_score) const {
+  const LogprobRows scores =
+      results_.prompt_logprobs.rows(static_cast<size_t>(first_score), static_cast<size_t>(row.num_scored));
+  const auto bad = std::ranges::find_if_not(scores.logprobs, [](float value) { return std::isfinite(value); });
+  if (bad == scores.logprobs.end()) return;
+  sequence.failure = fmt::format("the model gives no number as the log-probability of prompt token {}",
+                                 row.begin_upper + row.score_from + 1 + (bad - scores.logprobs.begin()));
 }
 
 void StepTransaction::hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score) {

@@ -57,6 +57,7 @@ class StepTransaction {
   void constrain_row(Sequence& sequence, StepRow& row);
   static void score_row(const Sequence& sequence, StepRow& row);
   void commit_row(EngineState& state, int32_t r);
+  void check_scores(Sequence& sequence, const StepRow& row, int32_t first_score) const;
   void hand_out_scores(EngineState& state, const StepRow& row, int32_t first_score);
   void accept_tokens(EngineState& state, int32_t r);
   void tell_of_drafts(EngineState& state, double seconds, int64_t tokens_out) const;

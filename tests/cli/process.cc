@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -174,6 +176,23 @@ void ModelCopy::replace(const std::string& name, const std::string& from, const 
     ASSERT_EQ(content.find(from, at + 1), std::string::npos) << name << " has " << from << " twice";
     content.replace(at, from.size(), to);
   });
+}
+
+void ModelCopy::make_nan(const std::string& tensor) {
+  for (const std::string& shard : shards()) {
+    const std::string bytes = read(shard);
+    const size_t entry = bytes.find("\"" + tensor + "\":");
+    if (entry == std::string::npos) continue;
+    uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+    const std::string_view key = "data_offsets\":[";
+    const size_t offsets = bytes.find(key, entry) + key.size();
+    const size_t begin = std::stoul(bytes.substr(offsets, 20));
+    const size_t end = std::stoul(bytes.substr(bytes.find(',', offsets) + 1, 20));
+    edit(shard, [&](std::string& text) { text.replace(8 + header_bytes + begin, end - begin, end - begin, '\xff'); });
+    return;
+  }
+  CHECK(false, "no shard holds {}", tensor);
 }
 
 void ModelCopy::remove(const std::string& name) { CHECK(fs::remove(dir_ / name), "{} is not there", name); }

@@ -47,6 +47,8 @@ class ModelCopy {
   // Replaces the only occurrence of `from`; a test failure otherwise.
   void replace(const std::string& name, const std::string& from, const std::string& to);
   void remove(const std::string& name);
+  // Makes every value of a tensor of bf16 NaN.
+  void make_nan(const std::string& tensor);
 
  private:
   std::filesystem::path dir_;

@@ -103,9 +103,11 @@ TEST(EnginePoison, ThePublicEngineSaysWhy) {
   options.max_num_seqs = 4;
   options.kv_cache_bytes = int64_t{64} << 20;
   options.num_draft_tokens = 1;
+  options.mla_form = MlaForm::kAbsorbed;  // the expanded form weighs later keys by 0, which leaves NaN what it is
   const LoadedEngine loaded = load_engine(options).value();
-  const auto ask = [&](std::vector<int32_t> prompt) {
+  const auto ask = [&](std::vector<int32_t> prompt, int32_t prompt_logprobs) {
     EngineRequest request;
+    request.request.prompt_logprobs = prompt_logprobs;
     request.request.prompt = std::move(prompt);
     request.request.max_tokens = 4;
     request.request.logprobs = 2;
@@ -116,11 +118,16 @@ TEST(EnginePoison, ThePublicEngineSaysWhy) {
     while (stream.next(output)) all.push_back(output);
     return all.back();
   };
-  const Output failed = ask({0, 50, kPoison, 60});
+  const Output failed = ask({0, 50, kPoison, 60}, -1);
   EXPECT_EQ(failed.end_reason, EndReason::kFailed);
   EXPECT_EQ(failed.error, "the model's logits for this request are not finite numbers");
   EXPECT_TRUE(failed.logprobs.empty());
-  EXPECT_EQ(ask({0, 50, 70, 60}).end_reason, EndReason::kLength);
+  EXPECT_EQ(ask({0, 50, 70, 60}, 2).end_reason, EndReason::kLength);
+  // Of a prompt's log-probabilities the first that is none is named, and none is given.
+  const Output scored = ask({0, 50, kPoison, 60, 70}, 2);
+  EXPECT_EQ(scored.end_reason, EndReason::kFailed);
+  EXPECT_EQ(scored.error, "the model gives no number as the log-probability of prompt token 3");
+  EXPECT_TRUE(scored.prompt_logprobs.empty());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "process.h"
 #include "socket_client.h"
 #include "tiny_server.h"
 
@@ -25,6 +26,33 @@ TEST(InfoTest, HealthIsMeantAsAsked) {
   const int64_t before = server.engine().report().output_tokens;
   EXPECT_EQ(get(server.port(), "/health?deep=1").status, 200);
   EXPECT_TRUE(eventually([&] { return server.engine().report().output_tokens == before + 1; })) << "it made a token";
+}
+
+// A model that gives no numbers makes no token and no log-probability, and says so wherever it is asked.
+TEST(InfoTest, AModelWithoutNumbersIsNotHealthy) {
+  for (const char* tensor : {"model.norm.weight", "model.layers.0.self_attn.kv_b_proj.weight"}) {
+    ModelCopy model;
+    model.make_nan(tensor);
+    TinyServerOptions options;
+    options.model_dir = model.path();
+    TinyServer server(options);
+    EXPECT_EQ(get(server.port(), "/health").status, 200);
+    const Answer health = get(server.port(), "/health?deep=1");
+    EXPECT_EQ(health.status, 503) << tensor;
+    EXPECT_EQ(text_of(health.json().at("error").at("message")),
+              "no token was made: the model's logits for this request are not finite numbers");
+    for (const auto& [more, sentence] :
+         {std::pair("", "the model's logits for this request are not finite numbers"),
+          std::pair(R"(,"prompt_logprobs":1)", "the model gives no number as the log-probability of prompt token 1"),
+          std::pair(R"(,"echo":true,"logprobs":1)",
+                    "the model gives no number as the log-probability of prompt token "
+                    "1")}) {
+      const Answer answer = post(server.port(), "/v1/completions",
+                                 fmt::format(R"({{"prompt":"Question: What is 1 plus 1?","max_tokens":2{}}})", more));
+      EXPECT_EQ(answer.status, 500) << answer.body;
+      EXPECT_NE(answer.body.find(sentence), std::string::npos) << answer.body;
+    }
+  }
 }
 
 TEST(InfoTest, Models) {

@@ -18,7 +18,7 @@ TinyServer::TinyServer(TinyServerOptions options) {
   http_->start();
   if (!options.with_model) return;
   ServedModelOptions of;
-  of.engine.model_dir = LANTERN_SOURCE_DIR "/models/tiny";
+  of.engine.model_dir = options.model_dir;
   of.engine.device = "cpu";
   of.engine.threads = 1;
   of.engine.max_num_seqs = options.max_num_seqs;

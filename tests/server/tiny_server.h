@@ -13,6 +13,7 @@
 namespace lantern::test {
 
 struct TinyServerOptions {
+  std::string model_dir = LANTERN_SOURCE_DIR "/models/tiny";
   ApiSettings api = {};
   HttpLimits http = {};
   int32_t max_num_seqs = 16;
