@@ -140,6 +140,7 @@ class ShapeSource final : public WeightSource {
 
 Result<ModelSummary> summarize_checkpoint(const std::filesystem::path& dir, const ModelConfig& config) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(dir));
+  RETURN_IF_ERROR(check_weights(checkpoint, config));
   std::vector<TensorLine> tensors;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     tensors.push_back(

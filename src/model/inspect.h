@@ -40,7 +40,7 @@ struct ModelSummary {
   std::vector<KvBytes> kv_cache;
 };
 
-// Reads headers only. Does not check that the checkpoint is complete: load_weights does.
+// Reads headers only. Errors: those of check_weights().
 Result<ModelSummary> summarize_checkpoint(const std::filesystem::path& dir, const ModelConfig& config);
 // The same for weights that do not exist, e.g. a built-in shape.
 Result<ModelSummary> summarize_shapes(const ModelConfig& config, DummyFormat format);

@@ -17,6 +17,7 @@
 #include "model/quantize_block.h"
 #include "model/safetensors.h"
 #include "model/weight_source.h"
+#include "model/weights.h"
 
 namespace lantern {
 namespace fs = std::filesystem;
@@ -246,6 +247,7 @@ Result<QuantizeSummary> quantize_checkpoint(const fs::path& source_dir, const fs
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("{} holds no weight that could be quantised", source_dir.string()));
     }
+    RETURN_IF_ERROR(check_weights(checkpoint, config));
     RETURN_IF_ERROR(check_space(staging->path(), summary.bytes_after));
     RETURN_IF_ERROR(writer.begin());
     ThreadPool threads(options.threads);

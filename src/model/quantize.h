@@ -29,7 +29,7 @@ using QuantizeProgress = std::function<bool(int64_t done_bytes, int64_t total_by
 // quantised to F8_E4M3 with an F32 `weight_scale_inv` of exact powers of two for each block of 128 x 128 ("ue8m0"), all
 // other tensors and the tokenizer and text files are copied, config.json gains a quantization_config. The target
 // appears complete or not at all. Errors: a source that is quantised already, holds a value that is not finite, or is
-// no supported model; a target that exists; no space; stopped by `progress`.
+// no supported model; those of check_weights(); a target that exists; no space; stopped by `progress`.
 Result<QuantizeSummary> quantize_checkpoint(const std::filesystem::path& source_dir,
                                             const std::filesystem::path& target_dir,
                                             const QuantizeOptions& options = {},

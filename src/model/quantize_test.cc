@@ -253,6 +253,32 @@ TEST_F(QuantizeTest, StopsWhenItIsAsked) {
   expect_nothing_left();
 }
 
+// What loading refuses is not quantised and not summed up either, by the same sentence.
+TEST_F(QuantizeTest, WeightsThatDoNotFitTheConfigAreRefusedAlike) {
+  const std::string name = "model.layers.1.self_attn.indexer.wk.weight";
+  std::mt19937 random(1);
+  for (const bool missing : {false, true}) {
+    Tensors bad = tensors_;
+    missing ? void(bad.erase(name)) : void(bad[name] = random_tensor(DType::kBF16, {32, 160}, random));
+    write_checkpoint(source_, bad);
+    const auto device = make_host_device(1);
+    const std::string sentence = load_weights(source_, config_, *device).error().message();
+    EXPECT_THAT(sentence, HasSubstr(missing ? "holds no tensor '" + name : name + "' has shape [32, 160]"));
+    EXPECT_EQ(error(), sentence);
+    EXPECT_EQ(summarize_checkpoint(source_, config_).error().message(), sentence);
+    expect_nothing_left();
+  }
+}
+
+// An index key of 256 values has no FP8 form, but a reference form.
+TEST(Inspect, CachesThatAShapeCannotHaveAreLeftOut) {
+  ModelConfig config = *parse_model_config(kConfig, {});
+  config.index_head_dim = 256;
+  const ModelSummary summary = *summarize_shapes(config, DummyFormat::kBf16);
+  ASSERT_EQ(summary.kv_cache.size(), 1u);
+  EXPECT_EQ(summary.kv_cache[0].layout, "f32");
+}
+
 const ModelSummary::Group* find(const std::vector<ModelSummary::Group>& groups, std::string_view name) {
   const auto it = std::ranges::find(groups, name, &ModelSummary::Group::name);
   return it != groups.end() ? &*it : nullptr;

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <memory>
 #include <set>
 #include <span>
 #include <vector>
@@ -27,28 +28,39 @@ constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 class CheckpointStore final : public WeightStore, private WeightSource, private FixedOwner {
  public:
   CheckpointStore(Checkpoint checkpoint, const ModelConfig& config, Device& device)
-      : checkpoint_(std::move(checkpoint)), config_(config), device_(device) {}
+      : owned_(std::make_unique<const Checkpoint>(std::move(checkpoint))),
+        checkpoint_(*owned_),
+        config_(config),
+        device_(&device) {}
+  // Without a device it can only check.
+  CheckpointStore(const Checkpoint& checkpoint, const ModelConfig& config)
+      : checkpoint_(checkpoint), config_(config), device_(nullptr) {}
 
   ~CheckpointStore() override {
-    for (const void* begin : registered_) device_.unregister_memory(begin);
+    for (const void* begin : registered_) device_->unregister_memory(begin);
+  }
+
+  Status check() {
+    RETURN_IF_ERROR(collect_weights(config_, *this));
+    return {};
   }
 
   Status load() {
-    RETURN_IF_ERROR(collect_weights(config_, *this));
+    RETURN_IF_ERROR(check());
     const int64_t total = matrix_bytes_ + vector_floats_ * static_cast<int64_t>(sizeof(float)) +
                           expert_count_ * static_cast<int64_t>(sizeof(ExpertWeights));
-    const auto available = static_cast<double>(device_.available_bytes());
+    const auto available = static_cast<double>(device_->available_bytes());
     if (static_cast<double>(total) > available) {
       return Error(ErrorCode::kOutOfMemory,
                    fmt::format("the weights in {} take {:.2f} GiB, but only {:.2f} GiB of memory are free on {}; free "
                                "memory, or take a smaller or quantised model",
                                checkpoint_.dir().string(), static_cast<double>(total) / kGiB, available / kGiB,
-                               device_.description()));
+                               device_->description()));
     }
     RETURN_IF_ERROR(make_room_for_matrices());
-    ASSIGN_OR_RETURN(vectors_,
-                     PersistentBuffer<float>::create(device_, "weight vectors", vector_floats_, MemoryClass::kWeights));
-    ASSIGN_OR_RETURN(expert_tables_, PersistentBuffer<ExpertWeights>::create(device_, "expert tables", expert_count_,
+    ASSIGN_OR_RETURN(
+        vectors_, PersistentBuffer<float>::create(*device_, "weight vectors", vector_floats_, MemoryClass::kWeights));
+    ASSIGN_OR_RETURN(expert_tables_, PersistentBuffer<ExpertWeights>::create(*device_, "expert tables", expert_count_,
                                                                              MemoryClass::kWeights));
     binding_ = true;
     matrix_bytes_ = vector_floats_ = expert_count_ = 0;
@@ -115,7 +127,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
       }
     }
     const Fixed<float> target = vectors_->fixed().sub(begin, size);
-    device_.copy_to_device(target.data(), values.data(), values.size() * sizeof(float));
+    device_->copy_to_device(target.data(), values.data(), values.size() * sizeof(float));
     return DevPtr<const float>(target);
   }
 
@@ -124,7 +136,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
     expert_count_ += std::ssize(experts);
     if (!binding_) return DevPtr<const ExpertWeights>();
     const Fixed<ExpertWeights> target = expert_tables_->fixed().sub(begin, std::ssize(experts));
-    device_.copy_to_device(target.data(), experts.data(), experts.size_bytes());
+    device_->copy_to_device(target.data(), experts.data(), experts.size_bytes());
     return DevPtr<const ExpertWeights>(target);
   }
 
@@ -181,14 +193,15 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
 
   // The host device reads the mapped files themselves; others get copies of the matrices.
   Status make_room_for_matrices() {
-    if (device_.kind() != DeviceKind::kCpu) {
-      ASSIGN_OR_RETURN(copies_, PersistentBuffer<std::byte>::create(device_, "weight matrices", matrix_bytes_,
+    if (device_->kind() != DeviceKind::kCpu) {
+      ASSIGN_OR_RETURN(copies_, PersistentBuffer<std::byte>::create(*device_, "weight matrices", matrix_bytes_,
                                                                     MemoryClass::kWeights));
       return {};
     }
     for (const auto& shard : checkpoint_.shards()) {
       const auto mapping = shard->mapping();
-      device_.register_memory(MemoryClass::kWeights, shard->path().filename().string(), mapping.data(), mapping.size());
+      device_->register_memory(MemoryClass::kWeights, shard->path().filename().string(), mapping.data(),
+                               mapping.size());
       registered_.push_back(mapping.data());
     }
     return {};
@@ -201,7 +214,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
     matrix_bytes_ += aligned(std::ssize(data));
     if (copies_ == nullptr) return mint(data.data(), std::ssize(data));
     const Fixed<std::byte> copy = copies_->fixed().sub(begin, std::ssize(data));
-    device_.copy_to_device(copy.data(), data.data(), data.size());
+    device_->copy_to_device(copy.data(), data.data(), data.size());
     return copy;
   }
   static std::string where(const Checkpoint::Tensor& tensor) { return tensor.file->path().string(); }
@@ -227,9 +240,10 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                 checkpoint_.dir().string(), unused.size(), names, unused.size() > kNamed ? ", ..." : "");
   }
 
-  Checkpoint checkpoint_;
+  const std::unique_ptr<const Checkpoint> owned_;
+  const Checkpoint& checkpoint_;
   const ModelConfig config_;
-  Device& device_;
+  Device* device_;
   ModelWeights weights_;
   std::unique_ptr<PersistentBuffer<float>> vectors_;
   std::unique_ptr<PersistentBuffer<ExpertWeights>> expert_tables_;
@@ -244,6 +258,10 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
 };
 
 }  // namespace
+
+Status check_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
+  return CheckpointStore(checkpoint, config).check();
+}
 
 Result<std::unique_ptr<WeightStore>> load_weights(const std::filesystem::path& dir, const ModelConfig& config,
                                                   Device& device) {

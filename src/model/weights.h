@@ -17,6 +17,8 @@
 
 namespace lantern {
 
+class Checkpoint;
+
 struct IndexerWeights {
   QuantizedMatrix wq_b;                            // [index_heads * index_head_dim, q_lora_rank]
   QuantizedMatrix wk;                              // [index_head_dim, hidden]
@@ -82,6 +84,9 @@ class WeightStore {
 // for are named in a warning. Fails with numbers when the weights exceed the memory that is free.
 Result<std::unique_ptr<WeightStore>> load_weights(const std::filesystem::path& dir, const ModelConfig& config,
                                                   Device& device);
+
+// The same checks alone: nothing is loaded, nor need the weights fit anywhere.
+Status check_weights(const Checkpoint& checkpoint, const ModelConfig& config);
 
 enum class DummyFormat : uint8_t { kBf16, kFp8Block };
 // Random weights of real shapes from a counter-based generator, for speed runs; scaled so that activations stay finite.
