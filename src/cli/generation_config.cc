@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_error.h"
 #include "cli/console.h"
 #include "ops/sampling_settings.h"
 
@@ -18,7 +19,8 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& dir
   ASSIGN_OR_RETURN(const std::string text, read_text(path.string()));
   boost::system::error_code failure;
   const boost::json::value document = boost::json::parse(text, failure);
-  if (failure || !document.is_object()) {
+  if (failure) return json_error(text).within(path.string());
+  if (!document.is_object()) {
     return Error(ErrorCode::kCorrupt, fmt::format("{}: is not a JSON object", path.string()));
   }
   const boost::json::object& object = document.get_object();

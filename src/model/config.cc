@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "base/json_error.h"
 #include "base/log.h"
 #include "model/config_fields.h"
 #include "model/config_sections.h"
@@ -23,7 +24,7 @@ constexpr size_t kMaxFileBytes = 16u << 20;
 Result<json::object> parse_object(std::string_view text, std::string_view where) {
   json::error_code code;
   json::value value = json::parse(json::string_view(text.data(), text.size()), code);
-  if (code) return Error(ErrorCode::kCorrupt, fmt::format("{}: not valid JSON: {}", where, code.message()));
+  if (code) return json_error(text).within(where);
   if (!value.is_object()) return Error(ErrorCode::kCorrupt, fmt::format("{}: not a JSON object", where));
   return std::move(value.get_object());
 }

@@ -335,7 +335,8 @@ TEST(Config, RefusesByNameAndValue) {
     EXPECT_THAT(error, HasSubstr("config.json: ")) << r.field;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
-  EXPECT_THAT(error_of("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of("{"),
+              HasSubstr("config.json: not valid JSON at line 1, column 2, byte 1 of 1 (it ends too early)"));
   EXPECT_THAT(error_of("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(error_of("{}"), HasSubstr("'architectures' is missing"));
   EXPECT_THAT(error_of(R"({"model_type": "llama"})"), HasSubstr("DeepseekV32ForCausalLM"));

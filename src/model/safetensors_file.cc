@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/json_error.h"
 #include "base/log.h"
 #include "model/safetensors.h"
 
@@ -27,7 +28,7 @@ Result<std::map<std::string, std::string>> read_index(const std::filesystem::pat
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxIndexBytes));
   json::error_code code;
   const json::value value = json::parse(text, code);
-  if (code) return Error(ErrorCode::kCorrupt, fmt::format("{}: not valid JSON: {}", path.string(), code.message()));
+  if (code) return json_error(text).within(path.string());
   const json::value* map = value.is_object() ? value.get_object().if_contains("weight_map") : nullptr;
   if (map == nullptr || !map->is_object() || map->get_object().empty()) {
     return Error(
@@ -107,6 +108,11 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& dir) {
     return checkpoint;
   }
   if (!std::filesystem::exists(dir / kIndexName, ignored)) {
+    for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      return Error(ErrorCode::kNotFound, fmt::format("{} is missing, which says what {} and the other files hold",
+                                                     (dir / kIndexName).string(), entry.path().filename().string()));
+    }
     return Error(ErrorCode::kNotFound,
                  fmt::format("{} holds neither {} nor {}; Lantern reads safetensors checkpoints only", dir.string(),
                              kSingleName, kIndexName));

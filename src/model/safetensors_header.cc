@@ -306,7 +306,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> he
   const size_t used = parser.write_some(false, text, header_bytes, code);
   HeaderHandler& handler = parser.handler();
   if (!handler.problem.empty()) return corrupt("the header is wrong: " + handler.problem);
-  if (code) return corrupt(fmt::format("the header is not valid JSON: {}", code.message()));
+  if (code) return corrupt(fmt::format("the header is not valid JSON at its byte {}: {}", used, code.message()));
   // The format pads with spaces; anything else behind the object is not a header.
   if (std::string_view(text, header_bytes).find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
     return corrupt("the header is not valid JSON: there is something behind the object");

@@ -197,7 +197,10 @@ TEST(Safetensors, IndexErrorsNameShardAndTensor) {
   EXPECT_THAT(index(R"({"a": 1})"), HasSubstr("the file of tensor 'a' is 1"));
   EXPECT_THAT(index("{}"), HasSubstr("'weight_map' is missing"));
   EXPECT_THAT(index("[1]"), HasSubstr("'weight_map' is missing"));
-  EXPECT_THAT(index("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(index("{"), HasSubstr("model.safetensors.index.json: not valid JSON at line 1, column"));
+  fs::remove(dir / "model.safetensors.index.json");
+  EXPECT_THAT(Checkpoint::open(dir).error().message(),
+              HasSubstr("model.safetensors.index.json is missing, which says what s1.safetensors and the other files"));
 }
 
 TEST(Safetensors, WriterSplitsAndReaderFindsAll) {

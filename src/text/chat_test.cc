@@ -217,7 +217,7 @@ TEST(Chat, RefusalsNameWhatToChange) {
   EXPECT_EQ(message(ChatFormat::kMoonlight, hi, tools),
             "the chat format moonlight has no form for declaring tools; describe them in the system message");
   EXPECT_EQ(message(ChatFormat::kDeepSeekV32, hi, bad_tools),
-            "a tool definition: not valid JSON at byte 9 of 9 (it ends too early)");
+            "a tool definition: not valid JSON at line 1, column 10, byte 9 of 9 (it ends too early)");
   EXPECT_EQ(message(ChatFormat::kDeepSeekV32, {}, {}), "a conversation needs at least one message");
   EXPECT_EQ(message(ChatFormat::kGlm47, hi, tools), "accepted");
   std::vector<ChatMessage> bad_call = hi;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/json_error.h"
+
 namespace lantern {
 namespace json = boost::json;
 
@@ -26,12 +28,7 @@ Result<json::value> parse_json(std::string_view text, size_t max_depth) {
   // boost::json reports what is wrong with the text through the error code; it throws only when memory runs out.
   try {
     const size_t read = parser.write_some(text.data(), text.size(), error);
-    if (!error && read < text.size()) error = json::error::extra_data;
-    if (error) {
-      return Error(ErrorCode::kCorrupt,
-                   fmt::format("not valid JSON at byte {} of {} ({})", read, text.size(),
-                               error == json::error::incomplete ? "it ends too early" : error.message()));
-    }
+    if (error || read < text.size()) return json_error(text, max_depth);
     return parser.release();
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOutOfMemory, fmt::format("no memory to read {} bytes of JSON", text.size()));

@@ -11,7 +11,7 @@
 
 namespace lantern {
 
-// Parses one document of at most `max_depth` levels. Errors name the byte where reading stopped.
+// Parses one document of at most `max_depth` levels. Errors say where reading stopped.
 Result<boost::json::value> parse_json(std::string_view text, size_t max_depth = 32);
 
 // "a number", "an object", ...

@@ -136,10 +136,11 @@ TEST(TokenizerErrors, CorruptTokenizerJson) {
     return error_of(json::serialize(copy));
   };
   EXPECT_EQ(changed([](auto&) {}), "accepted");
-  EXPECT_EQ(error_of(""), "tokenizer.json: not valid JSON at byte 0 of 0 (it ends too early)");
+  EXPECT_EQ(error_of(""), "tokenizer.json: not valid JSON at line 1, column 1, byte 0 of 0 (it ends too early)");
   EXPECT_EQ(error_of("[]"), "tokenizer.json: the file must be an object but is an array");
   EXPECT_EQ(error_of("{}"), "tokenizer.json: the file has no \"model\"");
-  EXPECT_EQ(error_of(good + "x"), fmt::format("tokenizer.json: not valid JSON at byte {0} of {1} (extra data)",
+  EXPECT_EQ(error_of(good + "x"), fmt::format("tokenizer.json: not valid JSON at line 1, column {1}, byte {0} of {1} "
+                                              "(extra data)",
                                               good.size(), good.size() + 1));
   for (size_t cut = 1; cut < good.size(); cut += good.size() / 97) {
     EXPECT_NE(error_of(good.substr(0, cut)).find("it ends too early"), std::string::npos) << cut;
