@@ -66,7 +66,7 @@ struct WideMemory {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i) {
         ptx::init_barrier(full(i), kWideLoaders + 1);
-        ptx::init_barrier(empty(i), kWideWorkers / kWarp);
+        ptx::init_barrier(empty(i), kWideWorkers);
       }
       ptx::fence_shared_for_products();
     }
@@ -263,8 +263,7 @@ class WideTile {
 #pragma unroll
       for (int step = 0; step < 4; ++step) ptx::keep_before(weights[u][step]);
     }
-    __syncwarp();  // what the lanes have read comes before the arrival
-    if (lane == 0) ptx::arrive(m.empty(at_.stage));
+    ptx::arrive(m.empty(at_.stage));
     at_.advance();
     begins_ = false;
     if constexpr (kScaled) {
