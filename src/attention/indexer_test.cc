@@ -364,10 +364,10 @@ TEST(Indexer, AChoiceByNaNSpoilsTheQuery) {
       std::vector<int> spoiled;
       // Tokens 3, 4, 5 and 6 see 15, 16, 17 and 18 keys; the first two take them all.
       if (bad == "query") {
-        for (const size_t t : {1, 4, 5}) problem.query[row(t, 3) * 32 + 31] = nan;
+        for (const size_t t : {1U, 4U, 5U}) problem.query[row(t, 3) * 32 + 31] = nan;
         spoiled = {1, 5};
       } else if (bad == "weight") {
-        for (const size_t t : {1, 4, 5}) problem.weights[row(t, 7)] = -nan;
+        for (const size_t t : {1U, 4U, 5U}) problem.weights[row(t, 7)] = -nan;
         spoiled = {1, 5};
       } else if (bad == "key") {
         std::vector<float> key(32, 0.0f);
