@@ -128,7 +128,7 @@ TEST(TraceTest, WithoutACollectorRequestsAreAnsweredAllTheSame) {
 
 TEST(TraceTest, AnEndpointThatIsNoneIsRefused) {
   ServerProcess server({"--otlp-traces-endpoint", "ftp://x"}, false);
-  EXPECT_EQ(server.wait_for_end(), 1);
+  EXPECT_EQ(server.wait_for_end(), 2);
   EXPECT_NE(server.err().find("ftp://x"), std::string::npos) << server.err();
 }
 
