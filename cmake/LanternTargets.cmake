@@ -11,7 +11,7 @@ function(lantern_isa_flags)
         SKIP_PRECOMPILE_HEADERS ON)
     elseif(source MATCHES "_avx512bf16\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mfma;-mf16c;-Wno-maybe-uninitialized"
+        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mavx512vbmi;-mfma;-mf16c;-Wno-maybe-uninitialized"
         SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()

@@ -13,6 +13,7 @@ const char* ask_avx512_bf16() {
     return "the CPU has no AVX-512 (F, BW, VL, DQ)";
   }
   if (!__builtin_cpu_supports("avx512bf16")) return "the CPU has no AVX512_BF16";
+  if (!__builtin_cpu_supports("avx512vbmi")) return "the CPU has no AVX512_VBMI";
   return nullptr;
 }
 

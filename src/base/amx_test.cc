@@ -31,7 +31,7 @@ TEST(Amx, TheAnswersAgreeWithTheKernelsList) {
     return std::all_of(names.begin(), names.end(),
                        [&](auto name) { return std::find(flags.begin(), flags.end(), name) != flags.end(); });
   };
-  const bool avx512 = has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"});
+  const bool avx512 = has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512vbmi"});
   EXPECT_EQ(missing_avx512_bf16() == nullptr, avx512);
   const bool amx = avx512 && has_all({"amx_bf16", "amx_tile"});
   if (missing_amx() == nullptr || std::string_view(missing_amx()).starts_with("the CPU")) {

@@ -45,40 +45,59 @@ void pack(const LinearParams& params, const GemmPanel& panel, int64_t group_begi
   }
 }
 
-// 32 codes to bf16, exactly.
-inline __m512i widen_e4m3(__m256i codes, __m512i subnormals) {
-  const __m512i x = _mm512_cvtepu8_epi16(codes);
-  const __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi16(0x7f));
-  // The exponent field moves from bias 7 to 127; codes 0..7 and 0x7f are looked up and set.
-  __m512i value = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
-  const __mmask32 subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
-  value = _mm512_mask_permutexvar_epi16(value, subnormal, magnitude, subnormals);
-  const __mmask32 nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f));
-  value = _mm512_mask_mov_epi16(value, nan, _mm512_set1_epi16(0x7fc0));
-  const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0x80)), 8);
-  return _mm512_or_si512(value, sign);
-}
-
-__m512i e4m3_subnormals() {
-  alignas(64) uint16_t table[32] = {};
-  for (unsigned code = 0; code < 8; ++code) {
-    table[code] = to_bf16(to_float(e4m3_t{static_cast<uint8_t>(code)})).bits;  // exact
+// e4m3 codes to bf16, exactly, by tables of both bytes of the 128 values without their sign.
+class E4m3Table {
+ public:
+  E4m3Table() {
+    alignas(64) uint8_t low[128], high[128], order[64];
+    for (unsigned code = 0; code < 128; ++code) {
+      const uint16_t bits = to_bf16(to_float(e4m3_t{static_cast<uint8_t>(code)})).bits;
+      low[code] = static_cast<uint8_t>(bits & 0xff);
+      high[code] = static_cast<uint8_t>(bits >> 8);
+    }
+    // Bytes are interleaved within 16 of them: those of the first 32 codes come from lower halves, the others from
+    // upper.
+    for (unsigned i = 0; i < 64; ++i) order[i] = static_cast<uint8_t>(i / 16 * 8 + i % 8 + i % 16 / 8 * 32);
+    for (int half = 0; half < 2; ++half) {
+      low_[half] = _mm512_load_si512(low + 64 * half);
+      high_[half] = _mm512_load_si512(high + 64 * half);
+    }
+    order_ = _mm512_load_si512(order);
   }
-  return _mm512_load_si512(table);
-}
 
+  // 64 codes as two vectors of 32 values.
+  void widen(__m512i codes, __m512bh& first, __m512bh& second) const {
+    const __m512i c = _mm512_permutexvar_epi8(order_, codes);
+    const __m512i low = _mm512_permutex2var_epi8(low_[0], c, low_[1]);
+    const __m512i magnitude = _mm512_permutex2var_epi8(high_[0], c, high_[1]);
+    const __m512i high = _mm512_ternarylogic_epi32(magnitude, c, _mm512_set1_epi8(-128), 0xf8);  // with c's sign
+    first = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi8(low, high));
+    second = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi8(low, high));
+  }
+
+ private:
+  __m512i low_[2], high_[2], order_;
+};
+
+// The weights of one instruction, or FP8 of two; those behind `count` are zeros.
 template <bool kFp8>
-inline __m512bh load_weights(const std::byte* row, int64_t col, __mmask32 mask, __m512i subnormals) {
-  if constexpr (kFp8) {
-    return reinterpret_cast<__m512bh>(widen_e4m3(_mm256_maskz_loadu_epi8(mask, row + col), subnormals));
-  } else {
-    return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, row + col * 2));
+struct Weights {
+  static constexpr int kVectors = kFp8 ? 2 : 1;
+  __m512bh values[kVectors];
+
+  void load(const std::byte* row, int64_t col, int64_t count, const E4m3Table& table) {
+    if constexpr (kFp8) {
+      const __mmask64 mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+      table.widen(_mm512_maskz_loadu_epi8(mask, row + col), values[0], values[1]);
+    } else {
+      values[0] = reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(first_lanes(count), row + col * 2));
+    }
   }
-}
+};
 
 // kR outputs from `out` by kC rows of x from panel row `row`.
 template <bool kFp8, int kR, int kC>
-void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64_t row, __m512i subnormals) {
+void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64_t row, const E4m3Table& table) {
   const QuantizedMatrix& w = params.weight;
   const int64_t x_stride = padded_cols(w.cols) * 2;
   const std::byte* x = panel.data + row * x_stride;
@@ -94,13 +113,16 @@ void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64
     for (auto& r : sum) {
       for (__m512& v : r) v = _mm512_setzero_ps();
     }
-    for (int64_t col = begin; col < end; col += kStep) {
-      const __mmask32 mask = first_lanes(end - col);
-      __m512bh a[kR];
-      for (int r = 0; r < kR; ++r) a[r] = load_weights<kFp8>(weight + r * w.row_bytes, col, mask, subnormals);
-      for (int c = 0; c < kC; ++c) {
-        const __m512bh b = reinterpret_cast<__m512bh>(_mm512_loadu_si512(x + c * x_stride + col * 2));
-        for (int r = 0; r < kR; ++r) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], a[r], b);
+    constexpr int kVectors = Weights<kFp8>::kVectors;
+    for (int64_t col = begin; col < end; col += kVectors * kStep) {
+      Weights<kFp8> a[kR];
+      for (int r = 0; r < kR; ++r) a[r].load(weight + r * w.row_bytes, col, end - col, table);
+      for (int v = 0; v < kVectors && col + v * kStep < end; ++v) {
+        for (int c = 0; c < kC; ++c) {
+          const std::byte* at = x + c * x_stride + (col + v * kStep) * 2;
+          const __m512bh b = reinterpret_cast<__m512bh>(_mm512_loadu_si512(at));
+          for (int r = 0; r < kR; ++r) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], a[r].values[v], b);
+        }
       }
     }
     for (int r = 0; r < kR; ++r) {
@@ -118,18 +140,18 @@ void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64
 }
 
 template <bool kFp8, int kR>
-void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, __m512i subnormals) {
+void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, const E4m3Table& table) {
   int64_t row = 0;
-  for (; row + 4 <= panel.rows; row += 4) tile<kFp8, kR, 4>(params, panel, out, row, subnormals);
-  for (; row < panel.rows; ++row) tile<kFp8, kR, 1>(params, panel, out, row, subnormals);
+  for (; row + 4 <= panel.rows; row += 4) tile<kFp8, kR, 4>(params, panel, out, row, table);
+  for (; row < panel.rows; ++row) tile<kFp8, kR, 1>(params, panel, out, row, table);
 }
 
 template <bool kFp8>
 void multiply_as(const LinearParams& params, const GemmPanel& panel, int64_t out_begin, int64_t out_end) {
-  const __m512i subnormals = e4m3_subnormals();
+  const E4m3Table table;
   int64_t out = out_begin;
-  for (; out + 4 <= out_end; out += 4) outputs<kFp8, 4>(params, panel, out, subnormals);
-  for (; out < out_end; ++out) outputs<kFp8, 1>(params, panel, out, subnormals);
+  for (; out + 4 <= out_end; out += 4) outputs<kFp8, 4>(params, panel, out, table);
+  for (; out < out_end; ++out) outputs<kFp8, 1>(params, panel, out, table);
 }
 
 void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_begin, int64_t out_end) {
