@@ -264,27 +264,41 @@ Result<StepView> view_of(const lantern_attention_step& c, int32_t block_size) {
   return view;
 }
 
-struct SelectCall {
-  IndexCache cache;
+// A call that reads a cache by a step.
+template <class Cache, class Args>
+struct Call {
+  Cache cache;
   lantern_attention_step step;
-  lantern_index_select_args args;
-  int64_t workspace_bytes;
+  Args args;
+  int64_t workspace_bytes = 0;
 };
+using SelectCall = Call<IndexCache, lantern_index_select_args>;
+using DecodeCall = Call<LatentCache, lantern_mla_decode_args>;
+
+// All but workspace_bytes; `fields` names the args.
+template <class Read, class Cache, class Args>
+Result<Read> read_call(const lantern_attention* attention, const Cache* of, const lantern_attention_step* at,
+                       const Args* from, const Fields& fields) {
+  if (attention == nullptr) return refuse("attention is NULL");
+  Read call;
+  ASSIGN_OR_RETURN(call.cache, read_cache(of));
+  ASSIGN_OR_RETURN(call.step, read_step(at, call.cache.c.block_size));
+  ASSIGN_OR_RETURN(call.args, fields.read(from));
+  return call;
+}
 
 Result<SelectCall> read_select(const lantern_attention* attention, const lantern_index_cache* of,
                                const lantern_attention_step* at, const lantern_index_select_args* from) {
-  if (attention == nullptr) return refuse("attention is NULL");
-  ASSIGN_OR_RETURN(const IndexCache cache, read_cache(of));
-  ASSIGN_OR_RETURN(const lantern_attention_step step, read_step(at, cache.c.block_size));
-  ASSIGN_OR_RETURN(const lantern_index_select_args c, kSelect.read(from));
-  RETURN_IF_ERROR(kSelect.range("heads", c.heads, 1, kMaxHeads));
-  RETURN_IF_ERROR(kSelect.range("top_k", c.top_k, 1, kMaxTopK));
-  RETURN_IF_ERROR(check_hadamard(c.hadamard, cache.c.dim));
-  const auto reach = static_cast<int32_t>(int64_t{step.block_table_stride} * cache.c.block_size);
-  const int64_t bytes = attention->host == nullptr
-                            ? cuda_index_scratch_bytes(reach, c.heads, cache.c.dim)
-                            : index_scratch_bytes(reach, c.heads, cache.c.dim, attention->host->worker_count());
-  return SelectCall{cache, step, c, bytes};
+  ASSIGN_OR_RETURN(SelectCall call, read_call<SelectCall>(attention, of, at, from, kSelect));
+  const int32_t heads = call.args.heads, dim = call.cache.c.dim;
+  RETURN_IF_ERROR(kSelect.range("heads", heads, 1, kMaxHeads));
+  RETURN_IF_ERROR(kSelect.range("top_k", call.args.top_k, 1, kMaxTopK));
+  RETURN_IF_ERROR(check_hadamard(call.args.hadamard, dim));
+  const auto reach = static_cast<int32_t>(int64_t{call.step.block_table_stride} * call.cache.c.block_size);
+  call.workspace_bytes = attention->host == nullptr
+                             ? cuda_index_scratch_bytes(reach, heads, dim)
+                             : index_scratch_bytes(reach, heads, dim, attention->host->worker_count());
+  return call;
 }
 
 Status select_keys(lantern_attention* attention, const lantern_index_cache* of, const lantern_attention_step* at,
@@ -313,27 +327,17 @@ Status select_keys(lantern_attention* attention, const lantern_index_cache* of, 
   return run(*attention, stream, &index_select, &CudaAttention::index_select, p);
 }
 
-struct DecodeCall {
-  LatentCache cache;
-  lantern_attention_step step;
-  lantern_mla_decode_args args;
-  int64_t workspace_bytes;
-};
-
 Result<DecodeCall> read_decode(const lantern_attention* attention, const lantern_latent_cache* of,
                                const lantern_attention_step* at, const lantern_mla_decode_args* from) {
-  if (attention == nullptr) return refuse("attention is NULL");
-  ASSIGN_OR_RETURN(const LatentCache cache, read_cache(of));
-  ASSIGN_OR_RETURN(const lantern_attention_step step, read_step(at, cache.c.block_size));
-  ASSIGN_OR_RETURN(const lantern_mla_decode_args c, kDecode.read(from));
-  RETURN_IF_ERROR(kDecode.range("heads", c.heads, 1, kMaxHeads));
-  RETURN_IF_ERROR(kDecode.range("top_k", c.top_k, 0, kMaxTopK));
-  const int32_t rank = cache.c.kv_lora_rank;
-  const int64_t bytes =
+  ASSIGN_OR_RETURN(DecodeCall call, read_call<DecodeCall>(attention, of, at, from, kDecode));
+  RETURN_IF_ERROR(kDecode.range("heads", call.args.heads, 1, kMaxHeads));
+  RETURN_IF_ERROR(kDecode.range("top_k", call.args.top_k, 0, kMaxTopK));
+  const int32_t tokens = call.step.tokens, heads = call.args.heads, rank = call.cache.c.kv_lora_rank;
+  call.workspace_bytes =
       attention->host == nullptr
-          ? cuda_mla_decode_scratch_bytes(step.tokens, c.heads, rank)
-          : mla_decode_scratch_bytes(step.tokens, c.heads, rank, cache.c.rope_dim, attention->host->worker_count());
-  return DecodeCall{cache, step, c, bytes};
+          ? cuda_mla_decode_scratch_bytes(tokens, heads, rank)
+          : mla_decode_scratch_bytes(tokens, heads, rank, call.cache.c.rope_dim, attention->host->worker_count());
+  return call;
 }
 
 Result<SelectionView> read_selection(const lantern_mla_decode_args& c, int64_t tokens) {

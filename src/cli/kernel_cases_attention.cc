@@ -7,6 +7,7 @@
 #include "attention/indexer.h"
 #include "attention/mla.h"
 #include "cli/kernel_cases.h"
+#include "model/kv_up_projection.h"
 
 namespace lantern::cli {
 namespace {
@@ -17,18 +18,7 @@ constexpr int32_t kIndexDim = 128;
 
 KernelWork projections_work(KernelMemory& memory, int32_t heads, int64_t tokens) {
   const QuantizedMatrix weight = memory.fp8(int64_t{heads} * (kNope + kValue), kRank);
-  const KvUpProjection kv_b{.data = weight.data,
-                            .dtype = weight.dtype,
-                            .row_bytes = weight.row_bytes,
-                            .scales = weight.scales,
-                            .scale_dtype = weight.scale_dtype,
-                            .block_rows = weight.block_rows,
-                            .block_cols = weight.block_cols,
-                            .scale_row_stride = weight.scale_row_stride,
-                            .heads = heads,
-                            .nope_dim = kNope,
-                            .v_dim = kValue,
-                            .kv_lora_rank = kRank};
+  const KvUpProjection kv_b = kv_up_projection(weight, heads, kNope, kValue);
   constexpr int64_t kQuery = kNope + kRope;
   const Fixed<float> q_latent = memory.room<float>(tokens * heads * kRank);
   const AbsorbQueryParams absorb{.q = memory.floats(tokens * heads * kQuery),

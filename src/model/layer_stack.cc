@@ -5,6 +5,7 @@
 #include "attention/cache_write.h"
 #include "attention/indexer.h"
 #include "attention/mla.h"
+#include "model/kv_up_projection.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -16,20 +17,8 @@ namespace {
 // LayerNorm of the indexer's keys: the published code fixes this epsilon, the config does not hold it.
 constexpr float kIndexKeyNormEps = 1e-6f;
 
-KvUpProjection kv_up_projection(const QuantizedMatrix& w, const ModelConfig& config) {
-  return {.data = w.data,
-          .dtype = w.dtype,
-          .row_bytes = w.row_bytes,
-          .scales = w.scales,
-          .scale_dtype = w.scale_dtype,
-          .block_rows = w.block_rows,
-          .block_cols = w.block_cols,
-          .scale_row_stride = w.scale_row_stride,
-          .global_scale = w.global_scale,
-          .heads = config.num_heads,
-          .nope_dim = config.qk_nope_head_dim,
-          .v_dim = config.v_head_dim,
-          .kv_lora_rank = config.kv_lora_rank};
+KvUpProjection kv_b_of(const QuantizedMatrix& w, const ModelConfig& config) {
+  return kv_up_projection(w, config.num_heads, config.qk_nope_head_dim, config.v_head_dim);
 }
 
 // The expanded attention's product on the engine's own matrix kernel.
@@ -270,7 +259,7 @@ SelectionView LayerRun::selection(int32_t id, int32_t first_token, int32_t token
 
 void LayerRun::absorbed_attention(int32_t id, const AttentionWeights& w, int32_t tokens) const {
   const int64_t token_stride = int64_t{config_.num_heads} * config_.qk_head_dim();
-  const KvUpProjection kv_b = kv_up_projection(w.kv_b_proj, config_);
+  const KvUpProjection kv_b = kv_b_of(w.kv_b_proj, config_);
   absorb_query(stream_, {.q = a_.q,
                          .q_token_stride = token_stride,
                          .q_head_stride = config_.qk_head_dim(),
@@ -308,7 +297,7 @@ void LayerRun::expanded_attention(int32_t id, const AttentionWeights& w, int32_t
   p.q = Fixed<const float>(a_.q.sub(first * token_stride, tokens * token_stride));
   p.q_token_stride = token_stride;
   p.q_head_stride = config_.qk_head_dim();
-  p.kv_b = kv_up_projection(w.kv_b_proj, config_);
+  p.kv_b = kv_b_of(w.kv_b_proj, config_);
   p.cache = cache_.latent(id);
   p.selection = selection(id, first, tokens);
   p.heads = config_.num_heads;

@@ -148,7 +148,7 @@ void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, co
 
 template <bool kFp8>
 void multiply_as(const LinearParams& params, const GemmPanel& panel, int64_t out_begin, int64_t out_end) {
-  const E4m3Table table;
+  static const E4m3Table table;
   int64_t out = out_begin;
   for (; out + 4 <= out_end; out += 4) outputs<kFp8, 4>(params, panel, out, table);
   for (; out < out_end; ++out) outputs<kFp8, 1>(params, panel, out, table);

@@ -3,6 +3,7 @@
 #include "attention/mla.h"
 #include "conformance/conformance.h"
 #include "conformance/matrices.h"
+#include "model/kv_up_projection.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 
@@ -165,18 +166,7 @@ std::vector<Case> cases() {
            for (const auto& [nope, v] : {std::pair{128, 128}, std::pair{192, 256}}) {
              const int32_t heads = 3, rank = 512, qk = nope + 64, tokens = 150;
              const QuantizedMatrix w = matrix(bench, random, format, heads * (nope + v), rank);
-             const KvUpProjection kv_b{.data = w.data,
-                                       .dtype = w.dtype,
-                                       .row_bytes = w.row_bytes,
-                                       .scales = w.scales,
-                                       .scale_dtype = w.scale_dtype,
-                                       .block_rows = w.block_rows,
-                                       .block_cols = w.block_cols,
-                                       .scale_row_stride = w.scale_row_stride,
-                                       .heads = heads,
-                                       .nope_dim = nope,
-                                       .v_dim = v,
-                                       .kv_lora_rank = rank};
+             const KvUpProjection kv_b = kv_up_projection(w, heads, nope, v);
              const auto q = bench.input(normal(random, int64_t{tokens} * heads * qk));
              const auto latents = bench.input(normal(random, int64_t{tokens} * heads * rank));
              Fixed<float> q_latent[2], out[2];

@@ -16,41 +16,30 @@ inline unsigned blocks_for(int64_t count, int64_t per_block) {
   return static_cast<unsigned>(std::max<int64_t>(0, (count + per_block - 1) / per_block));
 }
 
+// Of the current device; `what` is asked for.
+inline int device_attribute(cudaDeviceAttr attribute, const char* what) {
+  int device = 0, value = 0;
+  LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
+  LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device), "ask for {}", what);
+  return value;
+}
+
 // Of the current device: 90 is 9.0.
 inline int compute_capability() {
-  static const int capability = [] {
-    int device = 0, major = 0, minor = 0;
-    LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
-    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                       "ask for its compute capability");
-    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                       "ask for its compute capability");
-    return 10 * major + minor;
-  }();
+  static const int capability = 10 * device_attribute(cudaDevAttrComputeCapabilityMajor, "its compute capability") +
+                                device_attribute(cudaDevAttrComputeCapabilityMinor, "its compute capability");
   return capability;
 }
 
 // The most shared memory that a block may ask for on the current device.
 inline int most_shared_bytes() {
-  static const int bytes = [] {
-    int device = 0, most = 0;
-    LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
-    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                       "ask for a block's shared memory");
-    return most;
-  }();
+  static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "a block's shared memory");
   return bytes;
 }
 
 // Of the current device.
 inline int multiprocessors() {
-  static const int count = [] {
-    int device = 0, processors = 0;
-    LANTERN_CUDA_CHECK(cudaGetDevice(&device), "ask for the current device");
-    LANTERN_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                       "ask for its multiprocessors");
-    return processors;
-  }();
+  static const int count = device_attribute(cudaDevAttrMultiProcessorCount, "its multiprocessors");
   return count;
 }
 
