@@ -48,10 +48,15 @@ done
 sed -n '1,/\*\//p' "$xgrammar/3rdparty/picojson/picojson.h" >"$out/licenses/xgrammar-picojson"
 nvcc=$(sed -n 's/^LANTERN_NVCC:FILEPATH=//p' "$build/CMakeCache.txt")
 if [[ $nvcc != *NOTFOUND ]]; then
-  cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-  cat "$cuda"/EULA.txt "$cuda"/dist-info/nvidia_cuda_runtime-*/licenses/License.txt 2>/dev/null \
-    >"$out/licenses/cuda-runtime" || true
-  [[ -s $out/licenses/cuda-runtime ]] || die "no licence of the CUDA runtime was found in $cuda"
+  # nvcc may be a script that calls the toolkit's: it is asked where that lies. Debian's package has its own place.
+  cuda=$("$nvcc" --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^#\$ _HERE_=\(.*\)\/bin$/\1/p')
+  cat "$cuda"/EULA.txt "$cuda"/dist-info/nvidia_cuda_runtime-*/licenses/License.txt /usr/share/doc/nvidia-cuda-dev/copyright \
+    >"$out/licenses/cuda-runtime" 2>/dev/null || true
+  if [[ ! -s $out/licenses/cuda-runtime ]]; then
+    printf 'bundle: no text of the CUDA licence in %s: licenses/cuda-runtime says where it stands\n' "$cuda" >&2
+    printf 'The program contains the NVIDIA CUDA runtime library, under the CUDA Toolkit End User License Agreement:\n%s\n' \
+      'https://docs.nvidia.com/cuda/eula/' >"$out/licenses/cuda-runtime"
+  fi
 fi
 
 glibc=$(objdump -T "$out"/bin/lantern "$out"/lib/*.so.* | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)

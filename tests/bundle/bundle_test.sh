@@ -30,4 +30,6 @@ outside=$(env -i /usr/bin/ldd "$bundle/bin/lantern" | grep '=> /' | grep -vF "$b
 for file in lantern libstdc++6 libhwy1 libboost-json1.81.0 xgrammar-LICENSE xgrammar-picojson; do
   [[ -s $bundle/licenses/$file ]] || { printf 'licenses/%s is missing\n' "$file"; failed=1; }
 done
+grep -q '^LANTERN_NVCC:FILEPATH=.*-NOTFOUND' "$build/CMakeCache.txt" || grep -qi 'license' "$bundle/licenses/cuda-runtime" ||
+  { printf 'licenses/cuda-runtime says nothing of a licence\n'; failed=1; }
 exit $failed
