@@ -286,27 +286,6 @@ inline void put_in_order(const Product& p, const float (&sums)[256], int64_t run
 
 int64_t block_cols(const QuantizedMatrix& w) { return w.block_rows == 0 ? kUnscaledBlock : w.block_cols; }
 
-// block_scale() of the blocks of one row, without its divisions.
-class RowScales {
- public:
-  RowScales(const QuantizedMatrix& w, int64_t row)
-      : w_(w), first_(w.block_rows == 0 ? 0 : row / w.block_rows * w.scale_row_stride) {}
-  float operator[](int64_t block) const {
-    if (w_.block_rows == 0) return w_.global_scale;
-    const int64_t index = first_ + block;
-    if (w_.scale_dtype == DType::kF8E8M0) {
-      return to_float(e8m0_t{static_cast<uint8_t>(w_.scales[index])}) * w_.global_scale;
-    }
-    float scale;
-    std::memcpy(&scale, w_.scales.get() + index * 4, sizeof(scale));
-    return scale * w_.global_scale;
-  }
-
- private:
-  const QuantizedMatrix& w_;
-  int64_t first_;
-};
-
 // The first kRunCols columns of the pages that 16 rows of codes are about to enter.
 inline void fetch_pages(const std::byte* codes, int64_t stride) {
   for (int64_t row = 0; row < 16; ++row) {

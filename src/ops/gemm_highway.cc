@@ -12,6 +12,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <hwy/cache_control.h>
+
 HWY_BEFORE_NAMESPACE();
 namespace lantern::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -61,6 +63,7 @@ HWY_NOINLINE void tile(const LinearParams& params, const GemmPanel& panel, int64
   const D d;
   const int64_t n = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kBytes = kType == DType::kF32 ? 4 : kType == DType::kF8E4M3 ? 1 : 2;
+  constexpr int64_t kLine = 64 / kBytes;  // columns of a cache line: whole vectors of every target
   const QuantizedMatrix& w = params.weight;
   const int64_t x_stride = float_panel_stride(w.cols);
   const float* x = reinterpret_cast<const float*>(panel.data) + row * x_stride;
@@ -71,21 +74,29 @@ HWY_NOINLINE void tile(const LinearParams& params, const GemmPanel& panel, int64
   for (auto& r : total) {
     for (V& v : r) v = hn::Zero(d);
   }
-  for (int64_t begin = 0; begin < w.cols; begin += block) {
+  RowScales scales[kR];
+  for (int r = 0; r < kR; ++r) scales[r] = RowScales(w, out + r);
+  for (int64_t begin = 0, index = 0; begin < w.cols; begin += block, ++index) {
     const int64_t end = HWY_MIN(begin + block, w.cols);
     V sum[kR][kC];
     for (auto& r : sum) {
       for (V& v : r) v = hn::Zero(d);
     }
     int64_t k = begin;
-    for (; k + n <= end; k += n) {
+    const auto add = [&](int64_t col) HWY_ATTR {
       V a[kR];
-      for (int r = 0; r < kR; ++r) a[r] = widen<kType>(weight + r * w.row_bytes + k * kBytes);
+      for (int r = 0; r < kR; ++r) a[r] = widen<kType>(weight + r * w.row_bytes + col * kBytes);
       for (int c = 0; c < kC; ++c) {
-        const V b = hn::LoadU(d, x + c * x_stride + k);
+        const V b = hn::LoadU(d, x + c * x_stride + col);
         for (int r = 0; r < kR; ++r) sum[r][c] = hn::MulAdd(a[r], b, sum[r][c]);
       }
+    };
+    // Lines of the outputs behind these are fetched meanwhile: a core looks ahead over too few instructions to do so.
+    for (; k + kLine <= end; k += kLine) {
+      for (int r = 0; r < kR; ++r) hwy::Prefetch(weight + (kR + r) * w.row_bytes + k * kBytes);
+      for (int64_t col = k; col < k + kLine; col += n) add(col);
     }
+    for (; k + n <= end; k += n) add(k);
     if (k < end) {
       // The rest of the block beside zeros: nothing behind the row's end is read, nor any other block's column.
       HWY_ALIGN std::byte a_rest[kR][64] = {};
@@ -100,7 +111,7 @@ HWY_NOINLINE void tile(const LinearParams& params, const GemmPanel& panel, int64
       }
     }
     for (int r = 0; r < kR; ++r) {
-      const V scale = hn::Set(d, block_scale(w, out + r, begin));
+      const V scale = hn::Set(d, scales[r][index]);
       for (int c = 0; c < kC; ++c) total[r][c] = hn::MulAdd(sum[r][c], scale, total[r][c]);
     }
   }
