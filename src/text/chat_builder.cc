@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -77,7 +78,7 @@ void dump_double(double value, std::string& out) {
   if (fixed && text.find('.') == std::string_view::npos) out += ".0";
 }
 
-void dump(const json::value& value, std::string& out) {
+void dump(const json::value& value, const JsonStyle& style, std::string& out) {
   switch (value.kind()) {
     case json::kind::null: out += "null"; return;
     case json::kind::bool_: out += value.get_bool() ? "true" : "false"; return;
@@ -90,21 +91,25 @@ void dump(const json::value& value, std::string& out) {
       std::string_view separator;
       for (const json::value& item : value.get_array()) {
         out += separator;
-        dump(item, out);
-        separator = ", ";
+        dump(item, style, out);
+        separator = style.item_separator;
       }
       out += ']';
       return;
     }
     case json::kind::object: {
+      std::vector<const json::key_value_pair*> members;
+      for (const auto& member : value.get_object()) members.push_back(&member);
+      // By bytes of UTF-8, which is the order of code points, as Python's is.
+      if (style.sort_keys) std::ranges::sort(members, {}, [](const auto* m) { return std::string_view(m->key()); });
       out += '{';
       std::string_view separator;
-      for (const auto& member : value.get_object()) {
+      for (const json::key_value_pair* member : members) {
         out += separator;
-        dump_string({member.key().data(), member.key().size()}, out);
-        out += ": ";
-        dump(member.value(), out);
-        separator = ", ";
+        dump_string({member->key().data(), member->key().size()}, out);
+        out += style.key_separator;
+        dump(member->value(), style, out);
+        separator = style.item_separator;
       }
       out += '}';
       return;
@@ -114,9 +119,9 @@ void dump(const json::value& value, std::string& out) {
 
 }  // namespace
 
-std::string dump_json(const json::value& value) {
+std::string dump_json(const json::value& value, const JsonStyle& style) {
   std::string out;
-  dump(value, out);
+  dump(value, style, out);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Kimi-K2 and Moonlight. Source: the chat templates published with these models.
+// Kimi-K2 and Moonlight. Source: the chat templates published with these models, and the tokenizer class published with
+// Kimi-K2, which sorts the keys of tool definitions before its template writes them without spaces.
 #include <fmt/format.h>
 
 #include "text/chat_builder.h"
@@ -45,11 +46,10 @@ void put_role(ChatRole role, std::string_view name, ChatBuilder& out) {
   out.format("<|im_middle|>");
 }
 
-Status put_default_system(const std::vector<ChatMessage>& messages, std::string_view content, ChatBuilder& out) {
-  if (messages.empty() || !is_system(messages[0])) {
-    out.format("<|im_system|>system<|im_middle|>").format(content).format("<|im_end|>");
-  }
-  return {};
+void put_default_system(const std::vector<ChatMessage>& messages, std::string_view content, std::string_view end,
+                        ChatBuilder& out) {
+  if (!messages.empty() && is_system(messages[0])) return;
+  out.format("<|im_system|>system<|im_middle|>").format(content).format("<|im_end|>").format(end);
 }
 
 // `call_count` is the number of calls in earlier messages, for calls that have no id.
@@ -72,9 +72,10 @@ Status render_k2(const std::vector<ChatMessage>& messages, const ChatOptions& op
       ASSIGN_OR_RETURN(ParsedTool tool, parse_tool(definition));
       tools.push_back(std::move(tool.whole));
     }
-    out.format("<|im_system|>tool_declare<|im_middle|>").text(dump_json(tools)).format("<|im_end|>");
+    out.format("<|im_system|>tool_declare<|im_middle|>").text(dump_json(tools, {",", ":", true})).format("<|im_end|>");
   }
-  RETURN_IF_ERROR(put_default_system(messages, "You are Kimi, an AI assistant created by Moonshot AI.", out));
+  // The template of the model that does not think breaks the line here, and nowhere else.
+  put_default_system(messages, "You are Kimi, an AI assistant created by Moonshot AI.", thinking ? "" : "\n", out);
   // Thinking is kept behind the last answer that is not a call.
   size_t kept_from = 0, call_count = 0;
   for (size_t i = messages.size(); i-- > 0 && kept_from == 0;) {
@@ -106,7 +107,7 @@ Status render_k2(const std::vector<ChatMessage>& messages, const ChatOptions& op
 }
 
 Status render_moonlight(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool, ChatBuilder& out) {
-  RETURN_IF_ERROR(put_default_system(messages, "You are a helpful assistant provided by Moonshot-AI.", out));
+  put_default_system(messages, "You are a helpful assistant provided by Moonshot-AI.", "", out);
   for (const ChatMessage& message : messages) {
     put_role(message.role, {}, out);
     out.text(message.content).format("<|im_end|>");

@@ -7,8 +7,9 @@ TEMPLATES is a folder outside of this repository with the published chat templat
 V3.2's published encoding module as encoding_dsv32.py. Only what they render is kept: expected.json. Templates are compiled
 exactly as transformers does it.
 
-Three things are not in any template: the description of tools of V3.1 follows its model card; V3.2 declares tools in the
-first system message (an empty one where there is none); R1's template is only given what it can express (one round of calls).
+Four things are not in any template: the description of tools of V3.1 follows its model card; V3.2 declares tools in the
+first system message (an empty one where there is none); R1's template is only given what it can express (one round of calls);
+Kimi-K2's tokenizer class sorts the keys of tools before its template sees them.
 """
 
 import copy
@@ -41,6 +42,10 @@ def openai_messages(messages, arguments_as_object):
     return out
 
 
+def sorted_keys(value):
+    return json.loads(json.dumps(value, sort_keys=True))
+
+
 def v31_tools(tools):
     parts = ["## Tools", "You have access to the following tools:"]
     for tool in tools:
@@ -71,7 +76,7 @@ def render(name, templates, encoding, conversation, thinking, add_generation_pro
             messages.insert(0, dict(role="system", content=""))
         messages[0]["content"] += "\n\n" + v31_tools(tools)
     elif tools:
-        kwargs["tools"] = tools
+        kwargs["tools"] = sorted_keys(tools) if name.startswith("kimi") else tools
     if thinking is not None:
         kwargs["thinking" if name == "deepseek_v31" else "enable_thinking"] = thinking
     return templates[name].render(messages=messages, **kwargs)
