@@ -10,17 +10,6 @@
 namespace lantern::cli {
 namespace {
 
-std::string_view role_name(ChatRole role) {
-  switch (role) {
-    case ChatRole::kSystem: return "system";
-    case ChatRole::kDeveloper: return "developer";
-    case ChatRole::kUser: return "user";
-    case ChatRole::kAssistant: return "assistant";
-    case ChatRole::kTool: return "tool";
-  }
-  return "";
-}
-
 enum class Argument { kNone, kOptional, kRequired };
 
 struct CommandForm {
@@ -65,7 +54,7 @@ std::string Conversation::as_json() const {
   JsonWriter json;
   json.begin_array();
   for (const ChatMessage& message : messages) {
-    json.begin_object().field("role", role_name(message.role)).field("content", message.content);
+    json.begin_object().field("role", to_string(message.role)).field("content", message.content);
     if (message.reasoning_content) json.field("reasoning_content", *message.reasoning_content);
     json.end_object();
   }

@@ -23,17 +23,6 @@ const std::vector<ChatFormatInfo>& formats() {
   return all;
 }
 
-std::string_view role_text(ChatRole role) {
-  switch (role) {
-    case ChatRole::kSystem: return "system";
-    case ChatRole::kDeveloper: return "developer";
-    case ChatRole::kUser: return "user";
-    case ChatRole::kAssistant: return "assistant";
-    case ChatRole::kTool: return "tool";
-  }
-  return "";
-}
-
 // What no format can express, before its renderer is asked.
 Status check_request(const ChatFormatInfo& info, const std::vector<ChatMessage>& messages, const ChatOptions& options) {
   const auto unsupported = [&](std::string_view what) {
@@ -49,7 +38,7 @@ Status check_request(const ChatFormatInfo& info, const std::vector<ChatMessage>&
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& message = messages[i];
     const auto invalid = [&](std::string_view what) {
-      return Error(ErrorCode::kInvalidArgument, fmt::format("message {} ({}) {}", i, role_text(message.role), what));
+      return Error(ErrorCode::kInvalidArgument, fmt::format("message {} ({}) {}", i, to_string(message.role), what));
     };
     if (!message.tool_calls.empty() && message.role != ChatRole::kAssistant) return invalid("cannot have tool_calls");
     const bool declares = message.role == ChatRole::kSystem || message.role == ChatRole::kDeveloper;
@@ -65,6 +54,17 @@ Status check_request(const ChatFormatInfo& info, const std::vector<ChatMessage>&
 }
 
 }  // namespace
+
+std::string_view to_string(ChatRole role) {
+  switch (role) {
+    case ChatRole::kSystem: return "system";
+    case ChatRole::kDeveloper: return "developer";
+    case ChatRole::kUser: return "user";
+    case ChatRole::kAssistant: return "assistant";
+    case ChatRole::kTool: return "tool";
+  }
+  return "";
+}
 
 const ChatFormatInfo& chat_format_info(ChatFormat format) {
   const auto info = std::find_if(formats().begin(), formats().end(), [&](const auto& f) { return f.format == format; });

@@ -36,6 +36,8 @@ Result<ChatFormat> parse_chat_format(std::string_view name);
 Result<ChatFormat> detect_chat_format(std::string_view model_type, const Tokenizer& tokenizer);
 
 enum class ChatRole { kSystem, kDeveloper, kUser, kAssistant, kTool };
+// "system", "developer", "user", "assistant", "tool".
+std::string_view to_string(ChatRole role);
 
 struct ChatToolCall {
   std::string id;  // Kimi writes it into the prompt ("functions.name:0"); the others ignore it
