@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "text/chat_builder.h"
 
 namespace lantern {
@@ -101,7 +102,14 @@ Result<ChatFormat> detect_chat_format(std::string_view model_type, const Tokeniz
     if (mentions("Moonshot-AI")) return ChatFormat::kMoonlight;
     return model_type == "deepseek_v3" && chat_template.empty() ? ChatFormat::kMoonlight : ChatFormat::kKimiK2;
   }
-  if (model_type == "glm4_moe_lite" || model_type == "glm_moe_dsa") return ChatFormat::kGlm47;
+  if (model_type == "glm4_moe_lite" || model_type == "glm_moe_dsa") {
+    if (mentions("reasoning_content is defined") || mentions("Reasoning Effort")) {
+      log_warning(
+          "the checkpoint's chat template is that of GLM-5.1 or later, which writes tools, empty thinking and, from "
+          "GLM-5.2 on, a reasoning effort otherwise; conversations are written as for GLM-5");
+    }
+    return ChatFormat::kGlm47;
+  }
   if (model_type == "glm4_moe") {
     if (mentions("/nothink")) return ChatFormat::kGlm45;
     if (mentions("<arg_key>")) return ChatFormat::kGlm47;

@@ -259,6 +259,15 @@ TEST(Chat, FormatFollowsTheCheckpoint) {
   EXPECT_NE(detect("deepseek_v3", v2).find("choose one by name"), std::string::npos);
   EXPECT_EQ(detect("glm4_moe_lite", glm), "glm47");
   EXPECT_EQ(detect("glm_moe_dsa", glm), "glm47");
+  // What is near a checkpoint's format, but is not it, is said.
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(detect("glm_moe_dsa", with_template("glm", "or clear_thinking) and reasoning_content -%}")), "glm47");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  for (const char* later : {"and reasoning_content is defined -%}", "<|system|>Reasoning Effort: {{ effort }}"}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(detect("glm_moe_dsa", with_template("glm", later)), "glm47");
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("GLM-5.1 or later"), std::string::npos) << later;
+  }
   EXPECT_EQ(detect("glm4_moe", with_template("glm", "'/nothink'")), "glm45");
   EXPECT_NE(detect("glm4_moe", glm).find("choose one by name"), std::string::npos);
   EXPECT_EQ(detect("kimi_k2", kimi), "kimi_k2");
