@@ -40,8 +40,10 @@ constexpr Setting kSettings[] = {
     {.name = "kv-cache-dtype",
      .value_name = "TYPE",
      .default_value = "auto",
-     .help = "Type of the latent cache: auto is bf16; fp8 takes 57 % of it; f32 rounds nothing (reference)",
-     .choices = "auto|bf16|fp8|f32",
+     .help =
+         "Type of the latent cache: auto is bf16; fp8 takes 57 % of it; f32 rounds nothing (reference); bfloat16 and "
+         "fp8_ds_mla are vLLM's names of bf16 and fp8",
+     .choices = "auto|bf16|fp8|f32|bfloat16|fp8_ds_mla",
      .from_environment = true},
     {.name = "max-model-len",
      .type = SettingType::kSize,

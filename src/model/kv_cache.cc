@@ -6,16 +6,17 @@
 
 namespace lantern {
 Result<KvCacheLayouts> parse_kv_cache_dtype(std::string_view name, const ModelConfig& config) {
-  const bool known = name == "auto" || name == "bf16" || name == "fp8";
-  if (known && config.has_indexer() && config.index_head_dim > kFp8ScaleGroup) {
+  const bool is_bf16 = name == "auto" || name == "bf16" || name == "bfloat16";
+  const bool is_fp8 = name == "fp8" || name == "fp8_ds_mla";
+  if ((is_bf16 || is_fp8) && config.has_indexer() && config.index_head_dim > kFp8ScaleGroup) {
     return Error(ErrorCode::kUnsupported,
                  fmt::format("--kv-cache-dtype {} stores index keys in FP8 with one scale per {} values, but the "
                              "model's index_head_dim is {}; use f32",
                              name, kFp8ScaleGroup, config.index_head_dim));
   }
-  if (name == "auto" || name == "bf16") return KvCacheLayouts{LatentLayout::kBf16, IndexKeyLayout::kFp8};
+  if (is_bf16) return KvCacheLayouts{LatentLayout::kBf16, IndexKeyLayout::kFp8};
   if (name == "f32") return KvCacheLayouts{LatentLayout::kF32, IndexKeyLayout::kF32};
-  if (name == "fp8") {
+  if (is_fp8) {
     auto row = latent_row_bytes(LatentLayout::kFp8, config.kv_lora_rank, config.qk_rope_head_dim);
     if (!row.ok()) return std::move(row).error();
     return KvCacheLayouts{LatentLayout::kFp8, IndexKeyLayout::kFp8};
