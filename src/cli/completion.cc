@@ -10,11 +10,7 @@ namespace {
 // "|a|b|" of "a|b": patterns of a case. Flags are matched in both spellings.
 std::string spellings_of(const Setting& setting) {
   std::string all = fmt::format("--{}", setting.name);
-  for (std::string_view rest = setting.aliases; !rest.empty();) {
-    const size_t space = std::min(rest.find(' '), rest.size());
-    all += fmt::format("|{}", rest.substr(0, space));
-    rest.remove_prefix(std::min(space + 1, rest.size()));
-  }
+  for (const std::string_view alias : alias_flags(setting)) all += fmt::format("|{}", alias);
   return all;
 }
 

@@ -1,6 +1,8 @@
 // Help texts and the Markdown reference, made from the registry.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/help_parts.h"
 
 namespace lantern::cli {
@@ -22,11 +24,7 @@ std::string flag_column(const Setting& setting, const SettingUse& use) {
   const std::string_view value_name = use.value_name.empty() ? setting.value_name : use.value_name;
   std::string text = setting.type == SettingType::kSwitch ? fmt::format("--[no-]{}", setting.name)
                                                           : fmt::format("--{} {}", setting.name, value_name);
-  for (std::string_view rest = setting.aliases; !rest.empty();) {
-    const size_t space = std::min(rest.find(' '), rest.size());
-    text += fmt::format(", {}", rest.substr(0, space));
-    rest.remove_prefix(std::min(space + 1, rest.size()));
-  }
+  for (const std::string_view alias : alias_flags(setting)) text += fmt::format(", {}", alias);
   return text;
 }
 

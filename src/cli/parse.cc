@@ -37,19 +37,14 @@ std::string with_underscores(std::string_view name) {
 std::string spellings(const Setting& setting) {
   std::string all = fmt::format("--{}", setting.name);
   if (setting.name.find('-') != std::string_view::npos) all += fmt::format(",--{}", with_underscores(setting.name));
-  for (std::string_view rest = setting.aliases; !rest.empty();) {
-    const size_t space = std::min(rest.find(' '), rest.size());
-    const std::string_view alias = rest.substr(0, space);
+  for (const std::string_view alias : alias_flags(setting)) {
     all += fmt::format(",{}", alias);
     if (alias.starts_with("--") && alias.substr(2).find('-') != std::string_view::npos) {
       all += fmt::format(",--{}", with_underscores(alias.substr(2)));
     }
-    rest.remove_prefix(std::min(space + 1, rest.size()));
   }
   return all;
 }
-
-std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
 
 std::string negated_spellings(const Setting& setting) {
   std::string all = fmt::format(",!--no-{}", setting.name);
@@ -84,14 +79,17 @@ Invocation unknown_command(std::span<const std::string> arguments) {
       }
       return invocation;
     }
-    return usage_error(fmt::format("'{}' needs a second word: {}", arguments[0], second_words), "lantern --help");
+    if (arguments.size() == 1 || arguments[1].starts_with("-")) {
+      return usage_error(fmt::format("'{}' needs a second word: {}", arguments[0], second_words), "lantern --help");
+    }
   }
-  const std::string kind = arguments[0].starts_with("-") ? "flag" : "command";
-  if (const auto meant = closest(arguments[0], names)) {
-    return usage_error(fmt::format("unknown {} '{}', did you mean '{}'?", kind, arguments[0], *meant),
-                       "lantern --help");
-  }
-  return usage_error(fmt::format("unknown {} '{}'", kind, arguments[0]), "lantern --help");
+  const bool is_flag = arguments[0].starts_with("-");
+  if (is_flag) names = {"--help", "--version"};
+  const std::string wanted = second_words.empty() ? arguments[0] : fmt::format("{} {}", arguments[0], arguments[1]);
+  const auto meant = closest(wanted, names);
+  return usage_error(fmt::format("unknown {} '{}'{}", is_flag ? "flag" : "command", wanted,
+                                 meant ? fmt::format(", did you mean '{}'?", *meant) : std::string()),
+                     "lantern --help");
 }
 
 Invocation unknown_argument(const Command& command, const std::string& argument) {
@@ -105,6 +103,9 @@ Invocation unknown_argument(const Command& command, const std::string& argument)
     const Setting& setting = find_setting(use.name);
     known.push_back(fmt::format("--{}", setting.name));
     if (setting.type == SettingType::kSwitch) known.push_back(fmt::format("--no-{}", setting.name));
+    for (const std::string_view alias : alias_flags(setting)) {
+      if (alias.starts_with("--")) known.emplace_back(alias);
+    }
   }
   if (const auto meant = closest(flag, known)) {
     return usage_error(fmt::format("unknown flag '{}', did you mean '{}'?", flag, *meant), hint);
@@ -115,7 +116,7 @@ Invocation unknown_argument(const Command& command, const std::string& argument)
 // Of a command line that has a setting more than once.
 Error given_again(const Setting& setting, size_t times) {
   const std::string also =
-      setting.aliases.empty() ? std::string() : fmt::format(" ({} is the same flag)", first_word(setting.aliases));
+      setting.aliases.empty() ? std::string() : fmt::format(" ({} is the same flag)", alias_flags(setting).front());
   return {ErrorCode::kInvalidArgument,
           fmt::format("--{} is given {} times{}; give it once", setting.name, times, also)};
 }
@@ -147,9 +148,7 @@ Result<const Setting*> find_in_file(const Command& command, const ConfigEntry& e
   for (const SettingUse& use : settings_of(command)) {
     const Setting& setting = find_setting(use.name);
     if (setting.name == "config") continue;  // a file names no other
-    if (setting.name == wanted ||
-        fmt::format(" {} ", setting.aliases).find(fmt::format(" --{} ", wanted)) != std::string::npos)
-      return &setting;
+    if (setting.name == wanted || std::ranges::count(alias_flags(setting), "--" + wanted) > 0) return &setting;
     known.emplace_back(setting.name);
   }
   const auto meant = closest(wanted, known);

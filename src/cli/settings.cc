@@ -1,5 +1,6 @@
 #include "cli/settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -568,6 +569,16 @@ const Setting& find_setting(std::string_view name) {
     if (setting.name == name) return setting;
   }
   CHECK(false, "no setting is named {}", name);
+}
+
+std::vector<std::string_view> alias_flags(const Setting& setting) {
+  std::vector<std::string_view> flags;
+  for (std::string_view rest = setting.aliases; !rest.empty();) {
+    const size_t space = std::min(rest.find(' '), rest.size());
+    flags.push_back(rest.substr(0, space));
+    rest.remove_prefix(std::min(space + 1, rest.size()));
+  }
+  return flags;
 }
 
 std::string environment_name(const Setting& setting) {

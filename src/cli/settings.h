@@ -51,6 +51,8 @@ std::span<const Setting> all_settings();
 std::span<const Setting> client_settings();
 // CHECKs that the registry has it.
 const Setting& find_setting(std::string_view name);
+// {"-n", "--ctx-size"}: its aliases one by one.
+std::vector<std::string_view> alias_flags(const Setting& setting);
 // "LANTERN_MAX_TOKENS".
 std::string environment_name(const Setting& setting);
 // The value in the environment, if the setting takes one from there.

@@ -41,10 +41,8 @@ TEST(RegistryTest, NamesAndAliasesAreUnique) {
     if (!setting.default_value.empty()) {
       EXPECT_TRUE(check_value(setting, setting.name, setting.default_value).ok()) << setting.name;
     }
-    for (std::string_view rest = setting.aliases; !rest.empty();) {
-      const size_t space = std::min(rest.find(' '), rest.size());
-      EXPECT_TRUE(seen.insert(std::string(rest.substr(0, space))).second) << rest;
-      rest.remove_prefix(std::min(space + 1, rest.size()));
+    for (const std::string_view alias : alias_flags(setting)) {
+      EXPECT_TRUE(seen.insert(std::string(alias)).second) << alias;
     }
   }
 }
@@ -179,7 +177,11 @@ TEST(CommandLineTest, BadUsageSaysWhatWasMeant) {
       {{"generate", "--prompt", "x", "--max-token=3"}, "did you mean '--max-tokens'?"},
       {{"generate", "--prompt", "x", "--frobnicate"}, "unknown flag '--frobnicate'; see lantern generate --help"},
       {{"generate", "--prompt", "x", "extra"}, "unexpected argument 'extra'"},
+      {{"generate", "--prompt", "x", "--context-lenght=5"}, "did you mean '--context-length'?"},
       {{"genrate"}, "unknown command 'genrate', did you mean 'generate'?"},
+      {{"bench", "stp"}, "unknown command 'bench stp', did you mean 'bench step'?"},
+      {{"--versoin"}, "unknown flag '--versoin', did you mean '--version'?"},
+      {{"--serve"}, "unknown flag '--serve'; see lantern --help"},
       {{"bench"},
        "'bench' needs a second word: bench step or bench throughput or bench latency or bench serve or bench memory"},
       {{"generate"}, "needs exactly one of --prompt, --prompt-file, --tokens, and 0 were given"},
