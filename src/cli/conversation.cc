@@ -62,8 +62,9 @@ std::string Conversation::as_json() const {
 }
 
 std::string Conversation::stats_text() const {
-  return fmt::format("{} turns; prompts {} tokens, {:.1f} tokens/s; answers {} tokens, {:.1f} tokens/s", stats.turns,
-                     stats.prompt_tokens, rate(stats.prompt_tokens, stats.prefill_seconds), stats.output_tokens,
+  return fmt::format("{} turn{}; prompts {} tokens, {:.1f} tokens/s; answers {} tokens, {:.1f} tokens/s", stats.turns,
+                     stats.turns == 1 ? "" : "s", stats.prompt_tokens, rate(stats.prompt_tokens, stats.prefill_seconds),
+                     stats.output_tokens,
                      rate(std::max<int64_t>(stats.output_tokens - stats.turns, 0), stats.decode_seconds));
 }
 

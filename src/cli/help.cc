@@ -63,7 +63,11 @@ std::span<const std::pair<std::string_view, std::string_view>> exit_codes() {
 std::string overview_text() {
   std::string text =
       "lantern: inference for latent-attention language models\n\nusage: lantern COMMAND [flags]\n\ncommands:\n";
-  for (const Command& command : all_commands()) text += fmt::format("  {:<13} {}\n", command.name, command.summary);
+  size_t width = 0;
+  for (const Command& command : all_commands()) width = std::max(width, command.name.size());
+  for (const Command& command : all_commands()) {
+    text += fmt::format("  {:<{}} {}\n", command.name, width, command.summary);
+  }
   text +=
       "\nlantern COMMAND --help explains a command; lantern --version prints the version.\n"
       "Exit codes: 0 success, 1 the input or the set-up is at fault, 2 bad usage, 3 memory or device, 128+n signal "

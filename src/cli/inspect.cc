@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json_writer.h"
@@ -12,15 +10,14 @@
 namespace lantern::cli {
 namespace {
 
-bool is_builtin(const std::string& name) {
-  const std::vector<std::string> names = builtin_config_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 Result<ModelSummary> summarize(const std::string& name, const Values& values) {
-  if (!std::filesystem::exists(name) && is_builtin(name)) {
-    ASSIGN_OR_RETURN(const std::string text, builtin_config_json(name));
-    ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(text, {}));
+  std::error_code ignored;
+  if (!std::filesystem::exists(name, ignored)) {
+    const Result<std::string> text = builtin_config_json(name);
+    if (!text.ok()) {
+      return Error(ErrorCode::kNotFound, fmt::format("{} does not exist, and {}", name, text.error().message()));
+    }
+    ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(*text, {}));
     return summarize_shapes(config, DummyFormat::kBf16);
   }
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(name, {.strict = values.is_on("strict-config")}));

@@ -7,14 +7,10 @@
 #include "cli/console.h"
 #include "cli/json_writer.h"
 #include "cli/model_access.h"
+#include "cli/token_text.h"
 
 namespace lantern::cli {
 namespace {
-
-// A JSON string of the token's text.
-std::string piece(const Tokenizer& tokenizer, int32_t id) {
-  return JsonWriter().value(tokenizer.token_bytes(id)).take();
-}
 
 std::string as_json(const LoadedModel& model, const std::vector<int32_t>& tokens, const std::vector<TokenScore>& scores,
                     double sum, int32_t top_k) {
@@ -66,11 +62,11 @@ Result<int> run_score(const Values& values) {
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     std::string line = fmt::format("{:6} {:10.5f}  {}", tokens[i + 1], static_cast<double>(scores[i].logprob),
-                                   piece(model.tokenizer, tokens[i + 1]));
+                                   token_text(model.tokenizer.token_bytes(tokens[i + 1])));
     for (size_t k = 0; k < scores[i].top_tokens.size(); ++k) {
-      line +=
-          fmt::format("{}{} {:.4f}", k == 0 ? "   likeliest: " : ", ", piece(model.tokenizer, scores[i].top_tokens[k]),
-                      static_cast<double>(scores[i].top_logprobs[k]));
+      line += fmt::format("{}{} {:.4f}", k == 0 ? "   likeliest: " : ", ",
+                          token_text(model.tokenizer.token_bytes(scores[i].top_tokens[k])),
+                          static_cast<double>(scores[i].top_logprobs[k]));
     }
     write_text(line + "\n");
   }

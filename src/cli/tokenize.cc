@@ -4,6 +4,7 @@
 #include "cli/console.h"
 #include "cli/json_writer.h"
 #include "cli/model_access.h"
+#include "cli/token_text.h"
 
 namespace lantern::cli {
 
@@ -31,7 +32,7 @@ Result<int> run_tokenize(const Values& values) {
   } else {
     std::string lines;
     for (const int32_t id : ids) {
-      lines += fmt::format("{:6}  {}\n", id, JsonWriter().value(tokenizer.token_bytes(id)).take());
+      lines += fmt::format("{:6}  {}\n", id, token_text(tokenizer.token_bytes(id)));
     }
     write_text(lines);
   }

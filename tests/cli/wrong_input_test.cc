@@ -276,6 +276,7 @@ TEST(WrongInputTest, PathsThatAreNotThere) {
   expect_error(generate(tiny_model(), {"--prompt-file", "/"}), {"/"});
   expect_error(run_lantern({"eval", "/nonexistent/task.jsonl"}), {"/nonexistent/task.jsonl"});
   expect_error(run_lantern({"inspect", "/nonexistent/model"}), {"/nonexistent/model"});
+  expect_error(run_lantern({"inspect", "glm47flash"}), {"glm47flash does not exist", "there are", "glm47-flash"});
   expect_error(run_lantern({"quantize", "--model", "/nonexistent/model", "--output", "/tmp/never"}),
                {"/nonexistent/model"});
 }
