@@ -63,15 +63,14 @@ void LayerRun::project(const QuantizedMatrix& weight, DevPtr<const float> x, Dev
   linear(stream_, p);
 }
 
-void LayerRun::layer(int32_t id, const LayerWeights& w, bool first, bool reuse_selection) const {
-  const int64_t tokens = step_.tokens;
+void LayerRun::before_attention(int32_t id, const LayerWeights& w, bool first, bool reuse_selection) const {
   if (first) {
     rms_norm(stream_, {.x = a_.residual,
                        .x_stride = config_.hidden_size,
                        .weight = w.input_layernorm,
                        .y = a_.normed,
                        .y_stride = config_.hidden_size,
-                       .rows = tokens,
+                       .rows = step_.tokens,
                        .cols = config_.hidden_size,
                        .eps = config_.rms_norm_eps});
   } else {
@@ -79,30 +78,33 @@ void LayerRun::layer(int32_t id, const LayerWeights& w, bool first, bool reuse_s
                            .residual = a_.residual,
                            .weight = w.input_layernorm,
                            .y = a_.normed,
-                           .rows = tokens,
+                           .rows = step_.tokens,
                            .cols = config_.hidden_size,
                            .eps = config_.rms_norm_eps});
   }
-  attention(id, w.attention, reuse_selection);
+  queries(w.attention);
+  latents(id, w.attention);
+  if (selects(id, reuse_selection)) index_inputs(id, w.attention.indexer);
+}
+
+void LayerRun::attend(int32_t id, const LayerWeights& w, bool reuse_selection) const {
+  if (selects(id, reuse_selection)) select(id);
+  const int32_t absorbed = options_.mla_form == MlaForm::kAbsorbed ? step_.tokens : step_.decode_tokens;
+  if (absorbed > 0) absorbed_attention(id, w.attention, absorbed);
+  if (absorbed < step_.tokens) expanded_attention(id, w.attention, absorbed);
+}
+
+void LayerRun::after_attention(int32_t id, const LayerWeights& w) const {
+  project(w.attention.o_proj, a_.attention, a_.delta);
   add_rms_norm(stream_, {.delta = a_.delta,
                          .residual = a_.residual,
                          .weight = w.post_attention_layernorm,
                          .y = a_.normed,
-                         .rows = tokens,
+                         .rows = step_.tokens,
                          .cols = config_.hidden_size,
                          .eps = config_.rms_norm_eps});
   feed_forward(id, w);
   if (observer_ != nullptr && observer_->after_layer) observer_->after_layer(id, a_);
-}
-
-void LayerRun::attention(int32_t id, const AttentionWeights& w, bool reuse_selection) const {
-  queries(w);
-  latents(id, w);
-  if (config_.computes_selection(id) && !reuse_selection) select(id, w.indexer);
-  const int32_t absorbed = options_.mla_form == MlaForm::kAbsorbed ? step_.tokens : step_.decode_tokens;
-  if (absorbed > 0) absorbed_attention(id, w, absorbed);
-  if (absorbed < step_.tokens) expanded_attention(id, w, absorbed);
-  project(w.o_proj, a_.attention, a_.delta);
 }
 
 void LayerRun::queries(const AttentionWeights& w) const {
@@ -167,7 +169,7 @@ void LayerRun::write_latents(int32_t id) const {
                          .tokens = step_.tokens});
 }
 
-void LayerRun::select(int32_t id, const IndexerWeights& w) const {
+void LayerRun::index_inputs(int32_t id, const IndexerWeights& w) const {
   const int32_t heads = config_.index_heads;
   const int32_t dim = config_.index_head_dim;
   project(w.wq_b, a_.q_a, a_.index_q);
@@ -201,12 +203,15 @@ void LayerRun::select(int32_t id, const IndexerWeights& w) const {
                   .count = int64_t{step_.tokens} * heads,
                   .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim))});
   write_index_keys(id);
+}
+
+void LayerRun::select(int32_t id) const {
   IndexSelectParams p;
   p.step = step_;
   p.query = a_.index_q;
   p.weights = a_.index_weights;
-  p.heads = heads;
-  p.dim = dim;
+  p.heads = config_.index_heads;
+  p.dim = config_.index_head_dim;
   p.top_k = config_.index_topk;
   p.cache = cache_.index_view(id);
   p.block_bytes = cache_.index_block_bytes();

@@ -24,9 +24,12 @@ class LayerRun {
         step_(step),
         observer_(observer) {}
 
+  // A layer in three parts, of which attend() alone has launches that are shaped by more than the number of tokens.
   // Reads a.residual (and adds a.delta to it first unless `first`); leaves the layer's MLP output in a.delta. With
   // `reuse_selection` a layer that has an indexer takes the selection that is there instead.
-  void layer(int32_t id, const LayerWeights& weights, bool first, bool reuse_selection = false) const;
+  void before_attention(int32_t id, const LayerWeights& weights, bool first, bool reuse_selection = false) const;
+  void attend(int32_t id, const LayerWeights& weights, bool reuse_selection = false) const;
+  void after_attention(int32_t id, const LayerWeights& weights) const;
 
   // Zeros where the layer's cache entries of the step's tokens belong, instead of running it.
   void clear_entries(int32_t id) const;
@@ -36,10 +39,11 @@ class LayerRun {
                LinearInput input = LinearInput::kRounded) const;
 
  private:
-  void attention(int32_t id, const AttentionWeights& weights, bool reuse_selection) const;
+  bool selects(int32_t id, bool reuse_selection) const { return config_.computes_selection(id) && !reuse_selection; }
   void queries(const AttentionWeights& weights) const;
   void latents(int32_t id, const AttentionWeights& weights) const;
-  void select(int32_t id, const IndexerWeights& weights) const;
+  void index_inputs(int32_t id, const IndexerWeights& weights) const;
+  void select(int32_t id) const;
   // From a.latent and a.index_k into the caches.
   void write_latents(int32_t id) const;
   void write_index_keys(int32_t id) const;

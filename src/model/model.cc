@@ -46,26 +46,36 @@ Model::Model(Device& device, ModelConfig config, std::shared_ptr<const WeightSto
       workspace_(std::move(workspace)),
       activations_(workspace_, config_, options_.limits, options_.sample_rows, device_.worker_count()) {}
 
-void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> token_ids,
-                    const StepObserver* observer) const {
+void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> token_ids, const StepObserver* observer,
+                    PieceRunner* pieces) const {
   check_step(options_, step);
   const Activations& a = activations_;
   const ModelWeights& w = weights();
-  embedding(stream, {.token_ids = token_ids,
-                     .table = w.embed_tokens,
-                     .y = a.residual,
-                     .y_stride = config_.hidden_size,
-                     .tokens = step.tokens});
-  fill_rope_table(stream, step);
   const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
-  for (int32_t id = 0; id < config_.num_layers; ++id) run.layer(id, w.layers[static_cast<size_t>(id)], id == 0);
-  add_rms_norm(stream, {.delta = a.delta,
-                        .residual = a.residual,
-                        .weight = w.final_norm,
-                        .y = a.hidden,
-                        .rows = step.tokens,
-                        .cols = config_.hidden_size,
-                        .eps = config_.rms_norm_eps});
+  const auto layer = [&](int32_t id) -> const LayerWeights& { return w.layers[static_cast<size_t>(id)]; };
+  run_piece(pieces, 0, [&] {
+    embedding(stream, {.token_ids = token_ids,
+                       .table = w.embed_tokens,
+                       .y = a.residual,
+                       .y_stride = config_.hidden_size,
+                       .tokens = step.tokens});
+    fill_rope_table(stream, step);
+    run.before_attention(0, layer(0), true);
+  });
+  for (int32_t id = 0; id < config_.num_layers; ++id) {
+    run.attend(id, layer(id));
+    run_piece(pieces, id + 1, [&] {
+      run.after_attention(id, layer(id));
+      if (id + 1 < config_.num_layers) return run.before_attention(id + 1, layer(id + 1), false);
+      add_rms_norm(stream, {.delta = a.delta,
+                            .residual = a.residual,
+                            .weight = w.final_norm,
+                            .y = a.hidden,
+                            .rows = step.tokens,
+                            .cols = config_.hidden_size,
+                            .eps = config_.rms_norm_eps});
+    });
+  }
 }
 
 void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows) const {
@@ -73,45 +83,53 @@ void Model::logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, co
 }
 
 void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
-                        DevPtr<const float> hidden_states, const StepObserver* observer, MtpSelection selection) const {
+                        DevPtr<const float> hidden_states, const StepObserver* observer, MtpSelection selection,
+                        PieceRunner* pieces) const {
   CHECK(has_mtp(), "the checkpoint holds no multi-token-prediction layer");
   check_step(options_, step);
   const Activations& a = activations_;
   const MtpWeights& w = weights().mtp.front();
   const int64_t hidden = config_.hidden_size;
-  // [enorm(embedding) | hnorm(hidden)], embedding half first.
-  embedding(stream, {.token_ids = next_token_ids,
-                     .table = w.embed_tokens,
-                     .y = a.mtp_input,
-                     .y_stride = 2 * hidden,
-                     .tokens = step.tokens});
-  rms_norm(stream, {.x = a.mtp_input,
-                    .x_stride = 2 * hidden,
-                    .weight = w.enorm,
-                    .y = a.mtp_input,
-                    .y_stride = 2 * hidden,
-                    .rows = step.tokens,
-                    .cols = hidden,
-                    .eps = config_.rms_norm_eps});
-  rms_norm(stream, {.x = hidden_states,
-                    .x_stride = hidden,
-                    .weight = w.hnorm,
-                    .y = a.mtp_input.sub(hidden, a.mtp_input.size() - hidden),
-                    .y_stride = 2 * hidden,
-                    .rows = step.tokens,
-                    .cols = hidden,
-                    .eps = config_.rms_norm_eps});
-  fill_rope_table(stream, step);
   const LayerRun run(stream, config_, options_, *cache_, a, step, observer);
-  run.project(w.eh_proj, a.mtp_input, a.residual);
-  run.layer(config_.num_layers, w.layer, true, selection == MtpSelection::kReused);
-  add_rms_norm(stream, {.delta = a.delta,
-                        .residual = a.residual,
-                        .weight = w.head_norm,
-                        .y = a.hidden,
-                        .rows = step.tokens,
-                        .cols = hidden,
-                        .eps = config_.rms_norm_eps});
+  const bool reuses = selection == MtpSelection::kReused;
+  run_piece(pieces, 0, [&] {
+    // [enorm(embedding) | hnorm(hidden)], embedding half first.
+    embedding(stream, {.token_ids = next_token_ids,
+                       .table = w.embed_tokens,
+                       .y = a.mtp_input,
+                       .y_stride = 2 * hidden,
+                       .tokens = step.tokens});
+    rms_norm(stream, {.x = a.mtp_input,
+                      .x_stride = 2 * hidden,
+                      .weight = w.enorm,
+                      .y = a.mtp_input,
+                      .y_stride = 2 * hidden,
+                      .rows = step.tokens,
+                      .cols = hidden,
+                      .eps = config_.rms_norm_eps});
+    rms_norm(stream, {.x = hidden_states,
+                      .x_stride = hidden,
+                      .weight = w.hnorm,
+                      .y = a.mtp_input.sub(hidden, a.mtp_input.size() - hidden),
+                      .y_stride = 2 * hidden,
+                      .rows = step.tokens,
+                      .cols = hidden,
+                      .eps = config_.rms_norm_eps});
+    fill_rope_table(stream, step);
+    run.project(w.eh_proj, a.mtp_input, a.residual);
+    run.before_attention(config_.num_layers, w.layer, true, reuses);
+  });
+  run.attend(config_.num_layers, w.layer, reuses);
+  run_piece(pieces, 1, [&] {
+    run.after_attention(config_.num_layers, w.layer);
+    add_rms_norm(stream, {.delta = a.delta,
+                          .residual = a.residual,
+                          .weight = w.head_norm,
+                          .y = a.hidden,
+                          .rows = step.tokens,
+                          .cols = hidden,
+                          .eps = config_.rms_norm_eps});
+  });
 }
 
 void Model::mtp_keep_selection(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const {

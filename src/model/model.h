@@ -12,6 +12,7 @@
 #include "model/activations.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
+#include "model/piece_runner.h"
 #include "model/weights.h"
 
 namespace lantern {
@@ -29,7 +30,8 @@ struct ModelOptions {
   bool index_hadamard = false;  // rotate index queries and keys by a Hadamard matrix before FP8 rounding
 };
 
-// Called by forward() when set, for tests and debugging; the activations hold what the named layer just computed.
+// Called by forward() when set, for tests and debugging; the activations hold what the named layer just computed. A
+// replayed piece calls nobody: what it was captured with is in the graph.
 struct StepObserver {
   std::function<void(int32_t layer, const Activations&)> after_selection;  // selected_*, for layers with an indexer
   std::function<void(int32_t layer, const Activations&)> after_router;     // expert_ids, expert_weights
@@ -51,8 +53,9 @@ class Model {
   const Activations& activations() const { return activations_; }
 
   // Runs all layers over the step's tokens. `token_ids` is [step.tokens]. Writes the caches and activations().hidden.
+  // By `pieces`, where it is given, all but attention: num_layers + 1 of them.
   void forward(Stream& stream, const StepView& step, DevPtr<const int32_t> token_ids,
-               const StepObserver* observer = nullptr) const;
+               const StepObserver* observer = nullptr, PieceRunner* pieces = nullptr) const;
 
   // logits[r, :] = lm_head hidden[rows[r], :] for `count` <= sample_rows rows, into activations().logits.
   void logits(Stream& stream, DevPtr<const int32_t> rows, int32_t count, const RowCount& real_rows = {}) const;
@@ -63,11 +66,11 @@ class Model {
   // 2, and another pass, fed with mtp_hidden(), drafts one token further. Uses cache layer num_layers; where its
   // entries lie is up to step.slot_mapping and step.key_offset. The first pass after forward() is fed with
   // activations().hidden. kReused: the layer's indexer does not run, and token t attends to the keys that row t of the
-  // selection holds (mtp_keep_selection).
+  // selection holds (mtp_keep_selection). In two pieces.
   enum class MtpSelection : uint8_t { kComputed, kReused };
   void mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32_t> next_token_ids,
                    DevPtr<const float> hidden, const StepObserver* observer = nullptr,
-                   MtpSelection selection = MtpSelection::kComputed) const;
+                   MtpSelection selection = MtpSelection::kComputed, PieceRunner* pieces = nullptr) const;
   // Rows `rows` ([count], ascending, -1: none) of the selection of the last mtp_forward() become its first rows.
   void mtp_keep_selection(Stream& stream, DevPtr<const int32_t> rows, int32_t count) const;
   // Instead of mtp_forward() over the same step: zeros where it would have written its entries. A later pass that sees
