@@ -30,6 +30,7 @@ struct IndexCase {
   int32_t padding = 0;
   int32_t block_size = 64;
   IndexSelectParams::Mode mode = IndexSelectParams::Mode::kScore;
+  int32_t key_offset = 0;
   uint32_t seed = 1;
 };
 
@@ -50,9 +51,12 @@ struct IndexProblem {
       return values;
     };
     int32_t total_blocks = 3;
+    const auto blocks_of = [&](const RequestShape& r) {
+      return r.seq_len == 0 ? 0 : (r.seq_len + c.key_offset + c.block_size - 1) / c.block_size;
+    };
     for (const RequestShape& r : c.requests) {
-      stride = std::max(stride, (r.seq_len + c.block_size - 1) / c.block_size + 1);
-      total_blocks += (r.seq_len + c.block_size - 1) / c.block_size;
+      stride = std::max(stride, blocks_of(r) + 1);
+      total_blocks += blocks_of(r);
     }
     block_table.assign(c.requests.size() * static_cast<size_t>(stride), 0x7ffffff0);
     std::vector<int32_t> ids(static_cast<size_t>(total_blocks - 1));
@@ -66,7 +70,7 @@ struct IndexProblem {
     std::vector<int32_t> all_slots;
     for (size_t b = 0; b < c.requests.size(); ++b) {
       const RequestShape& r = c.requests[b];
-      for (int32_t i = 0; i * c.block_size < r.seq_len; ++i) {
+      for (int32_t i = 0; i < blocks_of(r); ++i) {
         block_table[b * static_cast<size_t>(stride) + static_cast<size_t>(i)] = ids[next++];
       }
       for (int32_t s = 0; s < r.seq_len; ++s) all_slots.push_back(slot(static_cast<int32_t>(b), s));
@@ -101,8 +105,9 @@ struct IndexProblem {
   }
 
   int32_t slot(int32_t request, int32_t position) const {
-    return block_table[static_cast<size_t>(request * stride + position / shape.block_size)] * shape.block_size +
-           position % shape.block_size;
+    const int32_t place = position + shape.key_offset;
+    return block_table[static_cast<size_t>(request * stride + place / shape.block_size)] * shape.block_size +
+           place % shape.block_size;
   }
 
   // Float64 scores of a token, from the stored keys and the query treated as the layout says.
@@ -147,6 +152,7 @@ struct IndexProblem {
     view.requests = static_cast<int32_t>(shape.requests.size());
     view.block_size = shape.block_size;
     view.block_table_stride = stride;
+    view.key_offset = shape.key_offset;
     view.token_request = test::in(token_request);
     view.token_context_len = test::in(token_context_len);
     view.block_table = test::in(block_table);
@@ -223,6 +229,28 @@ std::vector<IndexCase> cases() {
   for (const int32_t length : {0, 1, 15, 16, 17, 63, 64, 65, 200, 513, 1025}) {
     list.push_back({.name = "len" + std::to_string(length), .requests = {{length, 1}}, .padding = 1});
   }
+  for (const int32_t heads : {8, 16, 32, 64}) {
+    for (const int32_t next_n : {1, 2, 3, 4, 5, 6}) {
+      list.push_back({.name = "heads" + std::to_string(heads) + "_next_n" + std::to_string(next_n),
+                      .heads = heads,
+                      .layout = IndexKeyLayout::kFp8,
+                      .requests = {{66, next_n}, {17, next_n}, {3, next_n}, {0, next_n}},
+                      .padding = 1});
+    }
+  }
+  for (const int32_t length : {2047, 2048, 2049, 4200}) {
+    list.push_back({.name = "take_2048_of_" + std::to_string(length),
+                    .top_k = 2048,
+                    .layout = IndexKeyLayout::kFp8,
+                    .requests = {{length, 2}}});
+  }
+  for (const int32_t length : {15, 16, 17, 63, 64, 65, 200}) {
+    list.push_back({.name = "key_offset_len" + std::to_string(length),
+                    .layout = length % 2 == 0 ? IndexKeyLayout::kBf16 : IndexKeyLayout::kFp8,
+                    .requests = {{length, 2}, {127, 20}},
+                    .padding = 1,
+                    .key_offset = 1});
+  }
   list.push_back({.name = "heads1", .heads = 1, .requests = {{300, 20}}});
   list.push_back({.name = "heads5_block16", .heads = 5, .requests = {{300, 20}, {40, 3}}, .block_size = 16});
   return list;
@@ -287,7 +315,8 @@ TEST(Indexer, ExactChoiceUnderTies) {
                           .top_k = 50,
                           .layout = layout,
                           .integers = true,
-                          .requests = {{400, 30}, {90, 90}}});
+                          .requests = {{400, 30}, {90, 90}},
+                          .key_offset = layout == IndexKeyLayout::kFp8 ? 1 : 0});
     const Choice choice = problem.run(2);
     int tied = 0;
     for (int32_t t = 0; t < problem.tokens; ++t) {

@@ -39,6 +39,42 @@ std::vector<Case> cases() {
   for (const int32_t heads : {1, 4, 5, 20, 128}) {
     add({.name = "heads" + std::to_string(heads), .heads = heads, .requests = {{130, 3}, {65, 2}}});
   }
+  // Every number of a decode's tokens, at the head counts that models have.
+  for (const int32_t heads : {4, 8, 16, 20, 32, 64, 128}) {
+    for (const int32_t next_n : {1, 2, 3, 4, 5, 6}) {
+      add({.name = "heads" + std::to_string(heads) + "_next_n" + std::to_string(next_n),
+           .heads = heads,
+           .kv_lora_rank = 64,
+           .rope_dim = 8,
+           .layout = LatentLayout::kBf16,
+           .requests = {{66, next_n}, {3, next_n}, {0, next_n}},
+           .padding = 1});
+    }
+  }
+  // Keys a place further than their positions, as the MTP layer has them: the last key of a length begins a block.
+  for (const int32_t length : {0, 1, 63, 64, 65, 200}) {
+    add({.name = "key_offset_len" + std::to_string(length),
+         .requests = {{length, 2}, {129, 66}},
+         .padding = 1,
+         .key_offset = 1});
+  }
+  for (const LatentLayout layout : {LatentLayout::kF32, LatentLayout::kBf16, LatentLayout::kFp8}) {
+    add({.name = "key_offset_sparse_" + std::string(to_string(layout)),
+         .layout = layout,
+         .requests = {{255, 20}, {63, 2}},
+         .padding = 1,
+         .block_size = 16,
+         .top_k = 64,
+         .key_offset = 1});
+  }
+  // The selection of published models, of just as many keys, one fewer and more, in several ranges.
+  for (const int32_t length : {2047, 2048, 2049, 4200}) {
+    add({.name = "sparse_2048_of_" + std::to_string(length),
+         .heads = 2,
+         .layout = LatentLayout::kFp8,
+         .requests = {{length, 2}},
+         .top_k = 2048});
+  }
   add({.name = "query_longer_than_length", .requests = {{2, 5}, {70, 1}}});
   add({.name = "two_requests_padded", .requests = {{200, 70}, {65, 65}}, .padding = 5});
   add({.name = "idle_request_between", .requests = {{65, 2}, {0, 0}, {130, 66}}});

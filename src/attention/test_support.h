@@ -59,6 +59,7 @@ struct Case {
   int32_t block_size = 64;
   bool shuffled = true;  // blocks in random order
   int32_t top_k = 0;     // 0: no selection lists
+  int32_t key_offset = 0;
   uint32_t seed = 1;
 
   // How GoogleTest names the case.

@@ -47,7 +47,9 @@ Problem::Problem(const Case& c) : shape(c) {
   tokens = static_cast<int32_t>(token_request.size());
 
   // Blocks: every request has its own, entries beyond its length are traps.
-  const auto blocks_of = [&](int32_t keys) { return (keys + c.block_size - 1) / c.block_size; };
+  const auto blocks_of = [&](int32_t keys) {
+    return keys == 0 ? 0 : (keys + c.key_offset + c.block_size - 1) / c.block_size;
+  };
   block_table_stride = blocks_of(longest) + 2;
   int32_t total_blocks = 1;
   for (const RequestShape& r : c.requests) total_blocks += blocks_of(r.seq_len);
@@ -155,8 +157,9 @@ Problem::Problem(const Case& c) : shape(c) {
 }
 
 int64_t Problem::slot(int32_t request, int32_t position) const {
-  const auto entry = static_cast<size_t>(request * block_table_stride + position / shape.block_size);
-  return int64_t{block_table[entry]} * shape.block_size + position % shape.block_size;
+  const int32_t place = position + shape.key_offset;
+  const auto entry = static_cast<size_t>(request * block_table_stride + place / shape.block_size);
+  return int64_t{block_table[entry]} * shape.block_size + place % shape.block_size;
 }
 
 std::vector<double> Problem::key(int32_t request, int32_t position) const {
@@ -174,6 +177,7 @@ StepView Problem::step() const {
   view.requests = static_cast<int32_t>(shape.requests.size());
   view.block_size = shape.block_size;
   view.block_table_stride = block_table_stride;
+  view.key_offset = shape.key_offset;
   view.token_request = in(self.token_request);
   view.token_context_len = in(self.token_context_len);
   view.slot_mapping = in(self.slot_mapping);

@@ -27,13 +27,15 @@ struct Step {
   static constexpr int32_t kBlockSize = 64;
 
   std::vector<int32_t> token_request, token_context_len, slot_mapping, block_table;
-  int32_t requests = 0, stride = 0, num_blocks = 1;
+  int32_t requests = 0, stride = 0, num_blocks = 1, key_offset = 0;
 
-  Step(const std::vector<int32_t>& context_lens, int32_t query_len, int32_t padding) {
+  Step(const std::vector<int32_t>& context_lens, int32_t query_len, int32_t padding, int32_t offset = 0)
+      : key_offset(offset) {
+    const auto blocks_of = [&](int32_t length) { return (length + key_offset + kBlockSize - 1) / kBlockSize; };
     requests = static_cast<int32_t>(context_lens.size());
     const int32_t longest = *std::max_element(context_lens.begin(), context_lens.end());
     stride = longest / kBlockSize + 2;
-    for (const int32_t length : context_lens) num_blocks += (length + kBlockSize - 1) / kBlockSize;
+    for (const int32_t length : context_lens) num_blocks += blocks_of(length);
     std::vector<int32_t> blocks(static_cast<size_t>(num_blocks - 1));
     std::iota(blocks.begin(), blocks.end(), 1);
     Random random(31);
@@ -42,7 +44,7 @@ struct Step {
     size_t used = 0;
     for (int32_t r = 0; r < requests; ++r) {
       const int32_t length = context_lens[static_cast<size_t>(r)];
-      for (int32_t b = 0; b * kBlockSize < length; ++b) {
+      for (int32_t b = 0; b < blocks_of(length); ++b) {
         block_table[static_cast<size_t>(r * stride + b)] = blocks[used++];
       }
       for (int32_t j = std::max(0, length - query_len); j < length; ++j) {
@@ -59,7 +61,8 @@ struct Step {
   }
 
   int32_t slot_of(int32_t r, int32_t position) const {
-    return block_table[static_cast<size_t>(r * stride + position / kBlockSize)] * kBlockSize + position % kBlockSize;
+    const int32_t place = position + key_offset;
+    return block_table[static_cast<size_t>(r * stride + place / kBlockSize)] * kBlockSize + place % kBlockSize;
   }
   int32_t tokens() const { return static_cast<int32_t>(token_request.size()); }
 
@@ -70,6 +73,7 @@ struct Step {
     view.requests = requests;
     view.block_size = kBlockSize;
     view.block_table_stride = stride;
+    view.key_offset = key_offset;
     view.token_request = bench.input(token_request);
     view.token_context_len = bench.input(token_context_len);
     view.slot_mapping = bench.input(slot_mapping);
@@ -136,14 +140,26 @@ std::vector<Output> writes(Bench& bench, LatentLayout latent_layout, IndexKeyLay
   return {{"latents", bench.get(latents)}, {"keys", bench.get(keys)}};
 }
 
-// Scores whose ties are everywhere: few different keys, and many of their products are negative and become 0.
-// `broken`: some queries and weights are NaN. What is chosen by them means nothing and differs between devices.
-std::vector<Output> select(Bench& bench, IndexKeyLayout layout, int32_t heads, bool ties, bool hadamard,
-                           IndexSelectParams::Mode mode, const std::vector<int32_t>& lengths = kLengths,
-                           bool broken = false) {
+struct SelectCase {
+  IndexKeyLayout layout = IndexKeyLayout::kFp8;
+  int32_t heads = 8;
+  // Scores whose ties are everywhere: few different keys, and many of their products are negative and become 0.
+  bool ties = false;
+  bool hadamard = false;
+  IndexSelectParams::Mode mode = IndexSelectParams::Mode::kScore;
+  std::vector<int32_t> lengths = kLengths;
+  // Some queries and weights are NaN. What is chosen by them means nothing and differs between devices.
+  bool broken = false;
+  int32_t next_n = 3;
+  int32_t top_k = 256;
+  int32_t key_offset = 0;
+};
+
+std::vector<Output> select(Bench& bench, const SelectCase& c) {
+  const auto& [layout, heads, ties, hadamard, mode, lengths, broken, next_n, top_k, key_offset] = c;
   Random random(33);
-  const int32_t dim = 128, top_k = 256;
-  const Step step(lengths, 3, 2);
+  const int32_t dim = 128;
+  const Step step(lengths, next_n, 2, key_offset);
   const int64_t block_bytes = index_block_bytes(layout, dim, Step::kBlockSize);
   const auto cache = filled_cache(bench, step, block_bytes, [&](auto bytes, const std::vector<int32_t>& slots) {
     std::vector<float> keys = normal(random, std::ssize(slots) * dim);
@@ -258,12 +274,24 @@ KvUpProjection projection(Bench& bench, Random& random, const Heads& shape, bool
   return w;
 }
 
-// `uniform`: queries of zeros, so that every key weighs the same and a result is the mean of the values, on tensor
-// cores too: a single key more or less shows. `broken`: a value of the queries of some tokens is NaN.
-std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout layout, bool sparse, bool fp8_weights,
-                              bool uniform = false, bool broken = false) {
+struct AttentionCase {
+  Heads shape{.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64};
+  LatentLayout layout = LatentLayout::kBf16;
+  int32_t top_k = 0;  // 0: dense
+  bool fp8_weights = false;
+  // Queries of zeros, so that every key weighs the same and a result is the mean of the values, on tensor cores too: a
+  // single key more or less shows.
+  bool uniform = false;
+  bool broken = false;  // a value of the queries of some tokens is NaN
+  std::vector<int32_t> lengths = kLengths;
+  int32_t next_n = 2;
+  int32_t key_offset = 0;
+};
+
+std::vector<Output> attention(Bench& bench, const AttentionCase& c) {
+  const auto& [shape, layout, top_k, fp8_weights, uniform, broken, lengths, next_n, key_offset] = c;
   Random random(34);
-  const Step step(kLengths, 2, 3);
+  const Step step(lengths, next_n, 3, key_offset);
   const int64_t row_bytes = *latent_row_bytes(layout, shape.rank, shape.rope), tokens = step.tokens();
   const int32_t width = shape.rank + shape.rope;
   const auto cache =
@@ -284,15 +312,14 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
                              .kv_lora_rank = shape.rank,
                              .rope_dim = shape.rope};
   SelectionView selection;
-  if (sparse) {
-    constexpr int32_t kTopK = 96;
+  if (top_k > 0) {
     std::vector<int32_t> positions, slots, counts;
     for (int64_t t = 0; t < tokens; ++t) {
       const int32_t request = step.token_request[static_cast<size_t>(t)];
       const int32_t context = step.token_context_len[static_cast<size_t>(t)];
-      const int32_t count = std::min(context, kTopK);
+      const int32_t count = std::min(context, top_k);
       counts.push_back(count);
-      for (int32_t i = 0; i < kTopK; ++i) {
+      for (int32_t i = 0; i < top_k; ++i) {
         const int32_t position = i < count ? static_cast<int32_t>(int64_t{i} * context / count) : -1;
         positions.push_back(position);
         slots.push_back(position < 0 ? -1 : step.slot_of(request, position));
@@ -301,13 +328,13 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
     selection = {.positions = bench.input(positions),
                  .slots = bench.input(slots),
                  .counts = bench.input(counts),
-                 .top_k = kTopK};
+                 .top_k = top_k};
   }
   const KvUpProjection kv_b = projection(bench, random, shape, fp8_weights);
   const int32_t qk = shape.nope + shape.rope;
   std::vector<float> queries = normal(random, tokens * shape.heads * qk, uniform ? 0.0f : 1.0f);
   for (const int64_t t : {0, 4, 7}) {
-    if (broken) queries[static_cast<size_t>(t * shape.heads * qk + 3)] = NAN;
+    if (broken && t < tokens) queries[static_cast<size_t>(t * shape.heads * qk + 3)] = NAN;
   }
   const auto q = bench.input(queries);
   const float scale = 1.0f / std::sqrt(static_cast<float>(qk));
@@ -357,6 +384,7 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
                              .scratch_bytes = bytes});
   // A token alone and in a small step has the bits that it has in a large one, whatever the launch's shape chose.
   for (const auto& [first, count] : {std::pair{5, 1}, std::pair{9, 5}, std::pair{14, 1}, std::pair{16, 1}}) {
+    if (first + count > tokens) continue;
     const int64_t row = int64_t{shape.heads} * shape.rank, at = first * row;
     const auto part = bench.room<float>(count * row), part_lse = bench.room<float>(int64_t{count} * shape.heads);
     const StepView all = step.view(bench, true);
@@ -374,7 +402,7 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
         .lse = part_lse,
         .scratch = scratch,
         .scratch_bytes = bytes};
-    if (sparse) {
+    if (top_k > 0) {
       const int64_t lists = int64_t{first} * selection.top_k, entries = int64_t{count} * selection.top_k;
       p.selection = {.positions = borrow_fixed(selection.positions.get() + lists, entries),
                      .slots = borrow_fixed(selection.slots.get() + lists, entries),
@@ -402,7 +430,12 @@ std::vector<Output> attention(Bench& bench, const Heads& shape, LatentLayout lay
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  using Mode = IndexSelectParams::Mode;
+  const auto selects = [&](const std::string& name, const SelectCase& c) {
+    list.push_back({"select_" + name, [=](Bench& bench) { return select(bench, c); }});
+  };
+  const auto attends = [&](const std::string& name, const AttentionCase& c) {
+    list.push_back({"attention_" + name, [=](Bench& bench) { return attention(bench, c); }});
+  };
   const struct {
     const char* name;
     LatentLayout latent;
@@ -417,57 +450,60 @@ std::vector<Case> cases() {
                       [=](Bench& bench) { return writes(bench, l.latent, l.key, hadamard); }});
     }
     for (const int32_t heads : {8, 64}) {
-      list.push_back({"select_ties_" + name + "_" + std::to_string(heads),
-                      [=](Bench& bench) { return select(bench, l.key, heads, true, false, Mode::kScore); }});
+      selects("ties_" + name + "_" + std::to_string(heads), {.layout = l.key, .heads = heads, .ties = true});
     }
-    list.push_back(
-        {"select_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kScore); }});
-    list.push_back(
-        {"select_recent_" + name, [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kRecent); }});
-    list.push_back({"select_nan_" + name,
-                    [=](Bench& bench) { return select(bench, l.key, 8, false, false, Mode::kScore, kLengths, true); }});
-    list.push_back({"attention_nan_" + name, [=](Bench& bench) {
-                      return attention(bench, {.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64}, l.latent,
-                                       false, false, false, true);
-                    }});
-    for (const bool sparse : {false, true}) {
-      list.push_back({"attention_" + name + (sparse ? "_sparse" : "_dense"), [=](Bench& bench) {
-                        return attention(bench, {.heads = 4, .nope = 128, .v = 128, .rank = 512, .rope = 64}, l.latent,
-                                         sparse, sparse);
-                      }});
-    }
+    selects(name, {.layout = l.key});
+    selects("recent_" + name, {.layout = l.key, .mode = IndexSelectParams::Mode::kRecent});
+    selects("nan_" + name, {.layout = l.key, .broken = true});
+    selects("key_offset_" + name, {.layout = l.key, .ties = true, .key_offset = 1});
+    attends("nan_" + name, {.layout = l.latent, .broken = true});
+    attends(name + "_dense", {.layout = l.latent});
+    attends(name + "_sparse", {.layout = l.latent, .top_k = 96, .fp8_weights = true});
+    attends(name + "_key_offset", {.layout = l.latent, .key_offset = 1});
+    attends(name + "_key_offset_uniform", {.layout = l.latent, .uniform = true, .key_offset = 1});
+    attends(name + "_key_offset_sparse", {.layout = l.latent, .top_k = 96, .uniform = true, .key_offset = 1});
   }
   list.push_back({"keep_selection", &keep});
   // Rows of scores beside which a block's own shared memory fits just no longer, and longer than all of it.
   for (const int32_t length : {11'000, 50'100}) {
-    list.push_back({"select_of_" + std::to_string(length), [=](Bench& bench) {
-                      return select(bench, IndexKeyLayout::kFp8, 8, true, false, Mode::kScore, {length});
-                    }});
+    selects("of_" + std::to_string(length), {.ties = true, .lengths = {length}});
   }
-  list.push_back({"select_hadamard",
-                  [](Bench& bench) { return select(bench, IndexKeyLayout::kFp8, 16, false, true, Mode::kScore); }});
-  list.push_back({"attention_20_heads", [](Bench& bench) {
-                    return attention(bench, {.heads = 20, .nope = 192, .v = 256, .rank = 512, .rope = 64},
-                                     LatentLayout::kBf16, false, false);
-                  }});
-  for (const bool fp8 : {false, true}) {
-    list.push_back({fp8 ? "attention_128_heads_fp8" : "attention_72_heads_bf16", [=](Bench& bench) {
-                      return attention(bench, {.heads = fp8 ? 128 : 72, .nope = 128, .v = 128, .rank = 512, .rope = 64},
-                                       fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16, false, fp8);
-                    }});
-  }
-  for (const bool fp8 : {false, true}) {
-    for (const int32_t heads : {4, 72}) {
-      list.push_back({"attention_uniform_" + std::to_string(heads) + (fp8 ? "_fp8" : "_bf16"), [=](Bench& bench) {
-                        return attention(bench, {.heads = heads, .nope = 128, .v = 128, .rank = 512, .rope = 64},
-                                         fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16, false, fp8, true);
-                      }});
+  selects("hadamard", {.heads = 16, .hadamard = true});
+  // As many keys as published models choose, where a step's tokens see just as many, one fewer and more.
+  selects("take_2048", {.ties = true, .next_n = 4, .top_k = 2048});
+  attends("sparse_2048_fp8", {.layout = LatentLayout::kFp8, .top_k = 2048, .next_n = 4});
+  attends("sparse_2048_uniform_bf16", {.top_k = 2048, .uniform = true, .next_n = 4});
+  // Every number of a decode's tokens, at the head counts that models have.
+  for (const int32_t next_n : {1, 2, 3, 4, 5, 6}) {
+    const std::string name = "_next_n" + std::to_string(next_n);
+    for (const int32_t heads : {8, 16, 32, 64}) {
+      selects("heads" + std::to_string(heads) + name,
+              {.heads = heads, .ties = true, .lengths = {1, 64, 259, 300}, .next_n = next_n});
+    }
+    for (const int32_t heads : {4, 8, 16, 20, 32, 64, 128}) {
+      attends("heads" + std::to_string(heads) + name,
+              {.shape = {.heads = heads, .nope = 32, .v = 32, .rank = 512, .rope = 64},
+               .layout = LatentLayout::kFp8,
+               .top_k = next_n % 2 == 0 ? 96 : 0,
+               .lengths = {1, 64, 130},
+               .next_n = next_n});
     }
   }
-  list.push_back({"attention_small", [](Bench& bench) {
-                    return attention(bench, {.heads = 3, .nope = 24, .v = 40, .rank = 48, .rope = 8},
-                                     LatentLayout::kBf16, true, false);
-                  }});
+  attends("20_heads", {.shape = {.heads = 20, .nope = 192, .v = 256, .rank = 512, .rope = 64}});
+  for (const bool fp8 : {false, true}) {
+    attends(fp8 ? "128_heads_fp8" : "72_heads_bf16",
+            {.shape = {.heads = fp8 ? 128 : 72, .nope = 128, .v = 128, .rank = 512, .rope = 64},
+             .layout = fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16,
+             .fp8_weights = fp8});
+    for (const int32_t heads : {4, 72}) {
+      attends("uniform_" + std::to_string(heads) + (fp8 ? "_fp8" : "_bf16"),
+              {.shape = {.heads = heads, .nope = 128, .v = 128, .rank = 512, .rope = 64},
+               .layout = fp8 ? LatentLayout::kFp8 : LatentLayout::kBf16,
+               .fp8_weights = fp8,
+               .uniform = true});
+    }
+  }
+  attends("small", {.shape = {.heads = 3, .nope = 24, .v = 40, .rank = 48, .rope = 8}, .top_k = 96});
   return list;
 }
 
