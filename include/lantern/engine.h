@@ -71,7 +71,7 @@ struct EngineConfig {
   bool strict_config = false;
   int32_t max_logprobs = 0;
   std::string drafter = "auto";  // "auto", "mtp" or "ngram"
-  std::string graphs = "auto";   // "auto", "none", "full" or "verify"
+  std::string graphs = "auto";   // "auto", "none", "piecewise", "full", "full_and_piecewise" or "verify"
 };
 
 struct Message {

@@ -49,8 +49,9 @@ typedef struct lantern_engine_config {
                                  part of threads and kv_cache_bytes. 0: 1 */
   const char* drafter; /* "auto", "mtp" (the model's own layer) or "ngram" (what followed the same tokens before);
                         * NULL: "auto", which is "mtp" where the model has such a layer */
-  const char* graphs;  /* steps of decodes as captured graphs: "auto", "none", "full" or "verify" (each step both ways,
-                        * compared). NULL: "auto", which is "none" on a CPU and "full" on a GPU */
+  const char* graphs; /* steps as captured graphs: "none", "piecewise" (of any step, with attention between its pieces),
+                       * "full" (of steps of decodes), "full_and_piecewise", "verify" (each step in all these ways,
+                       * compared) or "auto". NULL: "auto", which is "none" on a CPU and "full" on a GPU */
 } lantern_engine_config;
 
 /* What a constrained request is asked before each of its tokens. */

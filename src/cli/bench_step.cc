@@ -41,10 +41,11 @@ Status check_bench_step(const Values& values) {
   RETURN_IF_ERROR(check_dummy_settings(values));
   ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind_of(values)));
   if (graphs == GraphMode::kVerify) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "--graphs verify runs every step twice, which says nothing about its speed; use full or none");
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "--graphs verify runs every step several times, which says nothing about its speed; use one of the others");
   }
-  if (graphs != GraphMode::kFull || !values.given("prefill")) return {};
+  if (graphs == GraphMode::kNone || !values.given("prefill")) return {};
   return Error(ErrorCode::kInvalidArgument,
                "--prefill goes with --graphs none only; with graphs the prompt is the context");
 }
@@ -52,7 +53,7 @@ Status check_bench_step(const Values& values) {
 Result<int> run_bench_step(const Values& values) {
   const DeviceKind kind = kind_of(values);
   ASSIGN_OR_RETURN(const GraphMode graphs, parse_graph_mode(values.text("graphs"), kind));
-  if (graphs == GraphMode::kFull) return run_bench_engine_step(values);
+  if (graphs != GraphMode::kNone) return run_bench_engine_step(values, to_string(graphs));
   if (kind != DeviceKind::kCpu) {
     return Error(ErrorCode::kUnsupported,
                  "--graphs none: bench step compares launches without graphs with the read bandwidth of the CPU's "

@@ -68,7 +68,7 @@ Result<EngineStep> measure(LoadedEngine& loaded, StepMeter& meter, int32_t conte
 
 }  // namespace
 
-Result<int> run_bench_engine_step(const Values& values) {
+Result<int> run_bench_engine_step(const Values& values, std::string_view graphs) {
   const auto context = static_cast<int32_t>(values.integer("context"));
   const auto repetitions = static_cast<int32_t>(values.integer("repetitions"));
   const bool dummy = values.given("dummy"), quiet = values.is_on("quiet");
@@ -76,7 +76,7 @@ Result<int> run_bench_engine_step(const Values& values) {
   options.device = values.text("device");
   options.threads = static_cast<int32_t>(values.integer("threads"));
   options.kv_cache_dtype = values.text("kv-cache-dtype");
-  options.graphs = "full";
+  options.graphs = graphs;
   options.max_num_seqs = 1;
   options.prefix_caching = false;
   options.max_model_len =
@@ -128,7 +128,7 @@ Result<int> run_bench_engine_step(const Values& values) {
     write_text(json.end_object().take() + "\n");
     return kSuccess;
   }
-  write_text(fmt::format("decode   {:9.2f} tokens/s at a context of {}: {:.3f} ms a step, {} kernels\n",
+  write_text(fmt::format("decode   {:9.2f} tokens/s at a context of {}: {:.3f} ms a step, {} kernels in graphs\n",
                          1 / step.seconds, context, 1e3 * step.seconds, loaded.graphs.kernels));
   write_text(fmt::format("floor    {:9.3f} ms to read {:.1f} MB at {:.2f} GB/s; a step takes {:.2f} times that\n",
                          1e3 * floor, static_cast<double>(step.bytes()) / 1e6, read_rate / 1e9, step.seconds / floor));

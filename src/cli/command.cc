@@ -258,7 +258,7 @@ const std::vector<Command>& commands() {
                     {"threads"},
                     {"kv-cache-dtype"},
                     {"graphs", std::nullopt,
-                     "Run the engine and replay graphs of its steps: full, none, or auto, which does so on a GPU"},
+                     "Run the engine and replay graphs of its steps (any but none), or not: none, auto on a CPU"},
                     {"json"},
                     {"quiet"}},
        .exactly_one_of = {"dummy", "model"},

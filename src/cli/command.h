@@ -87,8 +87,8 @@ Result<int> run_tokenize(const Values& values);
 Result<int> run_inspect(const Values& values);
 Result<int> run_quantize(const Values& values);
 Result<int> run_bench_step(const Values& values);
-// The same by an engine that replays graphs.
-Result<int> run_bench_engine_step(const Values& values);
+// The same by an engine that replays graphs, in such a mode.
+Result<int> run_bench_engine_step(const Values& values, std::string_view graphs);
 Result<int> run_bench_throughput(const Values& values);
 Result<int> run_bench_latency(const Values& values);
 Result<int> run_bench_memory(const Values& values);

@@ -124,8 +124,10 @@ constexpr Setting kSettings[] = {
     {.name = "graphs",
      .value_name = "MODE",
      .default_value = "auto",
-     .help = "Replay steps of decodes from captured graphs: full; never: none; and eagerly too, comparing all: verify",
-     .choices = "auto|none|full|piecewise|verify",
+     .help = "Replay captured graphs: full, of steps of decodes; piecewise, of any step, with attention between its "
+             "pieces; full_and_piecewise, both; verify, all and eagerly too, comparing every bit; auto: none on a CPU, "
+             "full on a GPU",
+     .choices = "auto|none|piecewise|full|full_and_piecewise|verify",
      .from_environment = true},
     {.name = "served-model-name",
      .value_name = "NAME",

@@ -16,6 +16,9 @@ enum class StepKind : int32_t {
   kDraftFill,   // the drafter's pass over the step's tokens
   kDraftClear,  // zeros instead of what it would write
   kDrafts,      // its further passes, query_width of them
+  // What lies between two places of attention, where attention runs eagerly. Shaped by the number of tokens alone:
+  kPiece,           // of a step
+  kDraftFillPiece,  // of the drafter's pass over the step's tokens
 };
 
 struct BucketKey {
@@ -23,6 +26,7 @@ struct BucketKey {
   int32_t requests = 0;
   int32_t query_width = 1;  // tokens of a decoding request, at most
   StepKind kind = StepKind::kDecode;
+  int32_t piece = 0;  // which, of a kind that is one of several
 
   friend bool operator==(const BucketKey&, const BucketKey&) = default;
 };

@@ -10,7 +10,8 @@ namespace lantern {
 namespace {
 
 bool before(const BucketKey& a, const BucketKey& b) {
-  return std::tie(a.kind, a.tokens, a.requests, a.query_width) < std::tie(b.kind, b.tokens, b.requests, b.query_width);
+  return std::tie(a.kind, a.tokens, a.requests, a.query_width, a.piece) <
+         std::tie(b.kind, b.tokens, b.requests, b.query_width, b.piece);
 }
 
 }  // namespace
@@ -31,8 +32,8 @@ Graph* GraphCache::find(const BucketKey& bucket) const {
 Graph* GraphCache::fitting(const BucketKey& step) const {
   Graph* best = nullptr;
   for (const auto& [bucket, graph] : graphs_) {
-    const bool holds = bucket.kind == step.kind && bucket.tokens >= step.tokens && bucket.requests >= step.requests &&
-                       bucket.query_width >= step.query_width;
+    const bool holds = bucket.kind == step.kind && bucket.piece == step.piece && bucket.tokens >= step.tokens &&
+                       bucket.requests >= step.requests && bucket.query_width >= step.query_width;
     if (holds && (best == nullptr || before(bucket, best->bucket()))) best = graph.get();
   }
   return best;

@@ -23,8 +23,8 @@ class GraphCache {
 
   // The graph of exactly this bucket, or null.
   Graph* find(const BucketKey& bucket) const;
-  // The graph of the smallest bucket that holds such a step, or null: of the same kind, with as many tokens, requests
-  // and columns or more; fewest tokens first, then fewest requests, then the narrowest.
+  // The graph of the smallest bucket that holds such a step, or null: of the same kind and piece, with as many tokens,
+  // requests and columns or more; fewest tokens first, then fewest requests, then the narrowest.
   Graph* fitting(const BucketKey& step) const;
 
   size_t size() const { return graphs_.size(); }

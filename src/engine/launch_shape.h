@@ -20,6 +20,11 @@ struct LaunchShape {
   int32_t num_scored = 0;     // tokens of prompts whose logits are scored
 
   BucketShape plan() const { return {bucket.tokens, bucket.requests, bucket.query_width}; }
+  // More tokens, which are padding: of decodes in a step of decodes, else of prompts.
+  void pad_to(int32_t tokens) {
+    bucket.tokens = tokens;
+    if (bucket.kind == StepKind::kDecode) decode_tokens = tokens;
+  }
 };
 
 // A bucket of decodes says all: each of its tokens may have a row of logits, each of its requests drafts.

@@ -216,8 +216,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
     parts.keep_alive = owned;
   }
   if (loaded.graphs.num_graphs > 0) {
-    log_info("captured {} graphs ({}) in {:.2f} s on each rank; they take {:.1f} MB", loaded.graphs.num_graphs,
-             to_string(loaded.graphs.mode), loaded.graphs.seconds, static_cast<double>(loaded.graphs.bytes) / 1e6);
+    log_info("captured {} graphs ({}) in {:.2f} s on each rank; they take {:.1f} MB: {}", loaded.graphs.num_graphs,
+             to_string(loaded.graphs.mode), loaded.graphs.seconds, static_cast<double>(loaded.graphs.bytes) / 1e6,
+             loaded.graphs.buckets);
   }
   loaded.memory = device.ledger().table();
   Model& first = *owned->models.front();

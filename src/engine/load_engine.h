@@ -48,7 +48,7 @@ struct EngineOptions {
   int32_t max_logprobs = 20;  // as EngineSettings has it
 
   MlaForm mla_form = MlaForm::kAuto;
-  std::string graphs = "auto";  // auto, none, full, verify (graph_mode.h)
+  std::string graphs = "auto";  // see parse_graph_mode()
 
   bool count_experts = false;             // ModelExecutorOptions::count_experts
   std::vector<ExecutorHooks> hooks = {};  // by rank; where there are fewer, the rest has none

@@ -64,18 +64,18 @@ class ModelExecutor final : public Executor {
   static void note_logprobs(const StepBatch& batch, const LaunchShape& shape, InFlight& step);
   static void take_logprobs(const InFlight& step, StepResults& results);
   Status capture_graphs();
-  // Once eagerly and once by replay, from the same state.
-  void run_both_ways(const StepBatch& batch, const LaunchShape& shape);
+  // Eagerly and in each other way that there is, from the same state.
+  void run_all_ways(const StepBatch& batch, const LaunchShape& shape);
   std::vector<NamedMemory> outputs_of_step(const StepBatch& batch, const LaunchShape& shape) const;
   void poison() const;
 
   // All launches of a step but those that only the host knows of: slots that begin, and copies.
   void run(const LaunchShape& shape, int32_t draft_passes);
-  // Everything from step inputs to the outcome.
-  void run_step(const LaunchShape& shape);
+  // Everything from step inputs to the outcome; the layers by `pieces`, where it is given.
+  void run_step(const LaunchShape& shape, PieceRunner* pieces = nullptr);
   // The pass that fills the MTP layer's cache.
-  void fill_drafter(const LaunchShape& shape);
-  void run_layers(const StepView& view);
+  void fill_drafter(const LaunchShape& shape, PieceRunner* pieces = nullptr);
+  void run_layers(const StepView& view, PieceRunner* pieces);
   void sample_rows(const LaunchShape& shape);
   MtpDrafter::Step mtp_step() const;
 
@@ -180,13 +180,15 @@ Status ModelExecutor::create() {
 
 // The upload is all zeros yet: it says that there are no rows.
 Status ModelExecutor::capture_graphs() {
-  StepGraphs::Bodies bodies{
-      .step = [this](const LaunchShape& shape) { run_step(shape); }, .fill = nullptr, .drafts = nullptr};
+  StepGraphs::Bodies bodies{.step = [this](const LaunchShape& shape, PieceRunner* pieces) { run_step(shape, pieces); },
+                            .fill = nullptr,
+                            .drafts = nullptr};
   if (mtp_drafter_ != nullptr) {
-    bodies.fill = [this](const LaunchShape& shape) { fill_drafter(shape); };
+    bodies.fill = [this](const LaunchShape& shape, PieceRunner* pieces) { fill_drafter(shape, pieces); };
     bodies.drafts = [this](int32_t rows, int32_t passes) { mtp_drafter_->draft(stream_, mtp_step(), rows, passes); };
   }
-  ASSIGN_OR_RETURN(graphs_, StepGraphs::capture(stream_, settings_.limits, settings_.max_logprobs >= 0, bodies));
+  ASSIGN_OR_RETURN(
+      graphs_, StepGraphs::capture(stream_, settings_.limits, options_.graphs, settings_.max_logprobs >= 0, bodies));
   if (options_.graphs == GraphMode::kVerify) stream_.set_poison_before_replay(true);
   return {};
 }
@@ -221,13 +223,14 @@ Status ModelExecutor::submit(const StepBatch& batch) {
         sizeof(uint32_t) * static_cast<size_t>(batch.num_masks) * static_cast<size_t>(batch.mask_words));
   }
   const LaunchShape shape = launch_shape(batch);
-  step.replayed = graphs_ != nullptr && graphs_->holds(shape);
+  const StepWay way = graphs_ == nullptr ? StepWay::kEager : graphs_->way_of(shape);
+  step.replayed = way != StepWay::kEager;
   if (!step.replayed) {
     run(shape, batch.shape.draft_passes);
   } else if (options_.graphs == GraphMode::kVerify) {
-    run_both_ways(batch, shape);
+    run_all_ways(batch, shape);
   } else {
-    graphs_->replay(stream_, shape, batch.shape.draft_passes);
+    graphs_->replay(stream_, shape, batch.shape.draft_passes, way);
   }
   const std::span<int32_t> outcome = step.outcome->values();
   stream_.copy_to_host(outcome.data(), outcome_arena_.all().data(), outcome.size_bytes());
@@ -276,43 +279,57 @@ void ModelExecutor::start_slot(const SlotInit& init) {
   sampler_->start_slot(stream_, init.slot, start);
 }
 
-void ModelExecutor::run_both_ways(const StepBatch& batch, const LaunchShape& shape) {
+void ModelExecutor::run_all_ways(const StepBatch& batch, const LaunchShape& shape) {
   stream_.synchronize();
   const std::vector<NamedMemory> state =
       memory_of_step(device_, batch, settings_.limits, slots_, *sampler_, model_.cache());
   const std::vector<NamedMemory> outputs = outputs_of_step(batch, shape);
   const MemorySnapshot before(device_, state);
+  poison();
   run(shape, batch.shape.draft_passes);
   stream_.synchronize();
   const MemorySnapshot eager_state(device_, state), eager_outputs(device_, outputs);
-  before.restore(device_);
-  poison();
-  graphs_->replay(stream_, shape, batch.shape.draft_passes);
-  stream_.synchronize();
-  std::string difference = MemorySnapshot(device_, outputs).difference(eager_outputs);
-  if (difference.empty()) difference = MemorySnapshot(device_, state).difference(eager_state);
-  CHECK(difference.empty(), "graphs=verify: a replay in the {} is not what the step is when it runs eagerly: {}",
-        to_string(graphs_->bucket_of(shape)), difference);
+  for (const StepWay way : {StepWay::kPieces, StepWay::kWhole}) {
+    if (!graphs_->holds(shape, way)) continue;
+    before.restore(device_);
+    poison();
+    graphs_->replay(stream_, shape, batch.shape.draft_passes, way);
+    stream_.synchronize();
+    std::string difference = MemorySnapshot(device_, outputs).difference(eager_outputs);
+    if (difference.empty()) difference = MemorySnapshot(device_, state).difference(eager_state);
+    CHECK(difference.empty(), "graphs=verify: a replay {} in the {} is not what the step is when it runs eagerly: {}",
+          way == StepWay::kPieces ? "in pieces" : "of the whole", to_string(graphs_->launched(shape, way).bucket),
+          difference);
+  }
 }
 
-// What a step of decodes leaves behind for real rows, beside its state.
+// What a step leaves behind for real rows, beside its state.
 std::vector<NamedMemory> ModelExecutor::outputs_of_step(const StepBatch& batch, const LaunchShape& shape) const {
   const auto part = [](const char* name, const auto& view) {
     return NamedMemory{name, view.data(), static_cast<size_t>(view.size()) * sizeof(*view.data())};
   };
   const auto rows = static_cast<int64_t>(batch.rows.size());
-  std::vector<NamedMemory> outputs{part("the new tokens", outcome_tokens_.sub(0, rows * outcome_.max_query_len)),
-                                   part("their number", outcome_num_tokens_.sub(0, rows)),
-                                   part("the status of rows", outcome_status_.sub(0, rows)),
-                                   part("the drafts wanted", wanted_drafts_.sub(0, rows))};
-  // The last logits, where there is room for those of all rows at once.
-  if (graphs_->bucket_of(shape).tokens > model_.options().sample_rows) return outputs;
+  std::vector<NamedMemory> outputs{
+      part("the new tokens", outcome_tokens_.sub(0, rows * outcome_.max_query_len)),
+      part("their number", outcome_num_tokens_.sub(0, rows)), part("the status of rows", outcome_status_.sub(0, rows)),
+      part("the drafts wanted", wanted_drafts_.sub(0, rows)), part("the number of experts", distinct_experts_)};
+  const Activations& a = model_.activations();
   const bool drafted = mtp_drafter_ != nullptr && batch.shape.draft_passes > 0;
+  if (!drafted) {  // else they are those of the drafter's further passes
+    outputs.push_back(
+        part("the hidden states", a.hidden.sub(0, int64_t{batch.num_tokens} * model_.config().hidden_size)));
+  }
+  // The last logits, where there is room for those of all rows at once.
+  int32_t most_rows = batch.shape.sampling_rows;
+  for (const StepWay way : {StepWay::kEager, StepWay::kPieces, StepWay::kWhole}) {
+    if (graphs_->holds(shape, way)) most_rows = std::max(most_rows, graphs_->launched(shape, way).sample_rows);
+  }
+  if (most_rows > model_.options().sample_rows) return outputs;
   int64_t logits_rows = 0;
   for (const StepRow& row : batch.rows) {
-    if (row.samples) logits_rows += drafted ? 1 : row.query_len;
+    if (row.samples) logits_rows += drafted || row.prefilling ? 1 : row.query_len;
   }
-  outputs.push_back(part("the logits", model_.activations().logits.sub(0, logits_rows * model_.config().vocab_size)));
+  outputs.push_back(part("the logits", a.logits.sub(0, logits_rows * model_.config().vocab_size)));
   return outputs;
 }
 
@@ -332,25 +349,26 @@ void ModelExecutor::run(const LaunchShape& shape, int32_t draft_passes) {
   if (shape.drafter_runs) mtp_drafter_->draft(stream_, mtp_step(), shape.draft_rows, draft_passes);
 }
 
-void ModelExecutor::run_layers(const StepView& view) {
+void ModelExecutor::run_layers(const StepView& view, PieceRunner* pieces) {
   const DevPtr<const int32_t> token_ids = Fixed<const int32_t>(token_ids_);
-  if (!options_.count_experts) return model_.forward(stream_, view, token_ids);
+  if (!options_.count_experts) return model_.forward(stream_, view, token_ids, nullptr, pieces);
   const ModelConfig& config = model_.config();
-  bool first = true;
+  const std::vector<LayerWeights>& layers = model_.weights().layers;
+  const auto first = std::ranges::find_if(layers, &LayerWeights::is_moe) - layers.begin();
   StepObserver observer;
-  observer.after_router = [&](int32_t, const Activations& activations) {
+  observer.after_router = [&](int32_t layer, const Activations& activations) {
     count_experts(stream_, {.expert_ids = Fixed<const int32_t>(activations.expert_ids),
                             .seen = seen_experts_,
                             .total = distinct_experts_,
                             .tokens = view.tokens,
                             .experts = config.num_routed_experts,
                             .experts_per_token = config.experts_per_token,
-                            .first = std::exchange(first, false)});
+                            .first = layer == first});
   };
-  model_.forward(stream_, view, token_ids, &observer);
+  model_.forward(stream_, view, token_ids, &observer, pieces);
 }
 
-void ModelExecutor::run_step(const LaunchShape& shape) {
+void ModelExecutor::run_step(const LaunchShape& shape, PieceRunner* pieces) {
   const Fixed<const int32_t> upload(upload_->fixed());
   const int32_t block_size = settings_.limits.block_size;
   build_step_inputs(stream_, {.upload = upload,
@@ -363,7 +381,7 @@ void ModelExecutor::run_step(const LaunchShape& shape) {
   plan_step(stream_, plan);
   mask_unwritten(stream_, {.upload = upload, .slot_mapping = plan.groups[0].slot_mapping});
   const StepView view = plan_.view(inputs_, shape.plan(), shape.decode_tokens);
-  run_layers(view);
+  run_layers(view, pieces);
   scorer_.run(stream_, model_, sampler_->slots(), upload, slots_.arrays(), shape.num_scored);
   sample_rows(shape);
   advance_slots(stream_, {.upload = upload,
@@ -377,9 +395,9 @@ void ModelExecutor::run_step(const LaunchShape& shape) {
   }
 }
 
-void ModelExecutor::fill_drafter(const LaunchShape& shape) {
+void ModelExecutor::fill_drafter(const LaunchShape& shape, PieceRunner* pieces) {
   const StepView view = plan_.view(inputs_, shape.plan(), shape.decode_tokens);
-  mtp_drafter_->fill(stream_, mtp_step(), view, shape.draft_rows, shape.drafter_runs);
+  mtp_drafter_->fill(stream_, mtp_step(), view, shape.draft_rows, shape.drafter_runs, pieces);
 }
 
 MtpDrafter::Step ModelExecutor::mtp_step() const {

@@ -58,7 +58,8 @@ StepView MtpDrafter::view_of(const StepView& step) const {
   return view;
 }
 
-void MtpDrafter::fill(Stream& stream, const Step& step, const StepView& view, int32_t rows, bool runs) {
+void MtpDrafter::fill(Stream& stream, const Step& step, const StepView& view, int32_t rows, bool runs,
+                      PieceRunner* pieces) {
   prepare_mtp(stream, {.upload = step.upload,
                        .slots = step.slots,
                        .inputs = step.inputs,
@@ -73,7 +74,7 @@ void MtpDrafter::fill(Stream& stream, const Step& step, const StepView& view, in
                        .block_size = block_size_});
   if (!runs) return model_.mtp_clear(stream, view_of(view));
   model_.mtp_forward(stream, view_of(view), Fixed<const int32_t>(next_token_ids_),
-                     Fixed<const float>(model_.activations().hidden));
+                     Fixed<const float>(model_.activations().hidden), nullptr, Model::MtpSelection::kComputed, pieces);
 }
 
 void MtpDrafter::draft(Stream& stream, const Step& step, int32_t rows, int32_t passes) {

@@ -29,8 +29,10 @@ class MtpDrafter {
   static Result<std::unique_ptr<MtpDrafter>> create(Device& device, Model& model, const EngineSettings& settings);
 
   // Over the tokens of a step whose outcome is known, as they were planned (`view`): fills the MTP layer's cache. Up to
-  // `rows` rows of the step sample. Overwrites the model's hidden states.
-  void fill(Stream& stream, const Step& step, const StepView& view, int32_t rows, bool runs);
+  // `rows` rows of the step sample. Overwrites the model's hidden states. The layer runs by `pieces`, where it is
+  // given.
+  void fill(Stream& stream, const Step& step, const StepView& view, int32_t rows, bool runs,
+            PieceRunner* pieces = nullptr);
   // Then: puts the first `passes` drafts into the slots that want as many.
   void draft(Stream& stream, const Step& step, int32_t rows, int32_t passes);
 

@@ -31,7 +31,7 @@ struct SessionOptions {
   int32_t draft_tokens = 0;          // for each step of generate(); outputs are the same
   std::string drafter = "auto";      // auto, mtp, ngram: see Drafter
   double synthetic_acceptance = -1;  // see ModelExecutorOptions
-  std::string graphs = "none";       // auto, none, full, verify: whether steps of generate() replay graphs (GraphMode)
+  std::string graphs = "none";       // whether steps of generate() replay graphs: see parse_graph_mode()
 };
 inline constexpr int32_t kMaxDraftTokens = 8;
 inline constexpr int32_t kDefaultMaxModelLen = 32768;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/step_buckets.h"
+
 namespace lantern {
 namespace {
 
@@ -254,7 +256,7 @@ TEST(SessionTest, SaysWhyNoTokenIsLeft) {
   }
 }
 
-// The first token comes from the prompt's step, the others each from a graph.
+// The first token comes from the prompt's step, the others each from a graph. In pieces the prompt's does, too.
 TEST(SessionTest, GraphsGiveTheSameText) {
   GenerateRequest request;
   request.prompt = text_of(70);
@@ -264,14 +266,22 @@ TEST(SessionTest, GraphsGiveTheSameText) {
   EXPECT_EQ(eager->graph_counts().mode, GraphMode::kNone);
   const std::vector<int32_t> expected = eager->generate(request)->tokens;
   EXPECT_EQ(eager->graph_counts().steps_replayed, 0);
-  for (const char* const graphs : {"full", "verify"}) {
+  struct Case {
+    const char* graphs;
+    int32_t most_whole;  // buckets of decodes: of the one token of one sequence
+    bool pieces;
+  };
+  for (const auto& [graphs, most_whole, pieces] : {Case{"full", 1, false}, Case{"piecewise", 0, true},
+                                                   Case{"full_and_piecewise", 1, true}, Case{"verify", 1, true}}) {
     SessionOptions options;
     options.graphs = graphs;
     const auto session = make_session(options);
     EXPECT_EQ(session->generate(request)->tokens, expected) << graphs;
     EXPECT_EQ(to_string(session->graph_counts().mode), graphs);
-    EXPECT_EQ(session->graph_counts().num_graphs, 1) << "one token of one sequence";
-    EXPECT_EQ(session->graph_counts().steps_replayed, 29);
+    const auto sizes = static_cast<int32_t>(piece_sizes(session->model().options().limits.max_tokens).size());
+    EXPECT_EQ(session->graph_counts().num_graphs,
+              most_whole + (pieces ? sizes * (session->config().num_layers + 1) : 0));
+    EXPECT_EQ(session->graph_counts().steps_replayed, pieces ? 30 : 29);
     EXPECT_TRUE(session->score(request.prompt, 0).ok()) << "which uses the same caches";
     EXPECT_EQ(session->generate(request)->tokens, expected) << graphs << " again";
   }
@@ -291,7 +301,6 @@ TEST(SessionTest, RefusesBadOptionsByName) {
   EXPECT_NE(message({.max_model_len = 513}).find("a context of 513 tokens"), std::string::npos);
   EXPECT_NE(message({.prefill_chunk = 0}).find("--prefill-chunk 0"), std::string::npos);
   EXPECT_NE(message({.graphs = "some"}).find("graphs 'some' are not known"), std::string::npos);
-  EXPECT_NE(message({.graphs = "piecewise"}).find("use full"), std::string::npos);
   EXPECT_NE(message({.indexer = "magic"}).find("--indexer magic"), std::string::npos);
   if (const auto cuda = make_device("cuda", 1); !cuda.ok()) {
     EXPECT_TRUE(cuda.error().message().starts_with("--device cuda: ")) << cuda.error().message();

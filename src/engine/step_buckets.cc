@@ -28,12 +28,27 @@ std::vector<int32_t> capture_sizes(int32_t most) {
   return sizes;
 }
 
+std::vector<int32_t> piece_sizes(int32_t most) {
+  most = std::min(most, kMostTokensInPieces);
+  std::vector<int32_t> sizes;
+  const auto step = [](int32_t size) {
+    if (size < 8) return size;
+    int32_t width = 8;
+    while (8 * width <= size) width *= 2;  // 8 below 64, then 16, 32, ...: a quarter of the power of two below
+    return width;
+  };
+  for (int32_t size = 1; size < most; size += step(size)) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
+
 StepBuckets::StepBuckets(const StepLimits& limits, int32_t draft_passes)
     : max_requests_(limits.max_requests),
       query_width_(limits.max_query_len),
       draft_passes_(draft_passes),
       tokens_(capture_sizes(static_cast<int32_t>(limits.max_sample_rows()))),
-      requests_(capture_sizes(limits.max_requests)) {}
+      requests_(capture_sizes(limits.max_requests)),
+      piece_tokens_(piece_sizes(limits.max_tokens)) {}
 
 BucketKey StepBuckets::of_decodes(int32_t tokens) const {
   const int32_t size = rounded_up(tokens_, tokens);
@@ -47,6 +62,18 @@ BucketKey StepBuckets::of_drafts(int32_t requests, int32_t passes) const {
   CHECK(passes >= 1 && passes <= draft_passes_, "{} passes of a drafter that makes {}", passes, draft_passes_);
   const int32_t size = rounded_up(requests_, requests);
   return {.tokens = size, .requests = size, .query_width = passes, .kind = StepKind::kDrafts};
+}
+
+BucketKey StepBuckets::of_pieces(int32_t tokens, StepKind kind) const {
+  return {.tokens = rounded_up(piece_tokens_, tokens), .kind = kind};
+}
+
+LaunchShape StepBuckets::widest_in_pieces(int32_t tokens) const {
+  const BucketKey bucket{.tokens = tokens,
+                         .requests = std::min(tokens, max_requests_),
+                         .query_width = query_width_,
+                         .kind = StepKind::kMixed};
+  return {.bucket = bucket};
 }
 
 std::vector<BucketKey> StepBuckets::decodes() const {

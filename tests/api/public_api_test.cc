@@ -245,7 +245,7 @@ TEST(PublicApi, WrongModelsAndSettings) {
   EXPECT_EQ(error_of({.model_dir = kModel, .num_draft_tokens = 1, .drafter = "oracle"}).message,
             "drafter 'oracle' is not known; use auto, mtp or ngram");
   EXPECT_EQ(error_of({.model_dir = kModel, .graphs = "some"}).message,
-            "graphs 'some' are not known; use auto, none, full or verify");
+            "graphs 'some' are not known; use auto, none, piecewise, full, full_and_piecewise or verify");
   EXPECT_NE(error_of({.model_dir = kModel, .device = "abacus"}).message.find("abacus"), std::string::npos);
   EXPECT_NE(error_of({.model_dir = kModel, .max_num_seqs = 64, .max_num_batched_tokens = 32})
                 .message.find("max_num_batched_tokens is 32"),
@@ -269,7 +269,7 @@ TEST(PublicApi, DraftsDoNotChangeTheText) {
 
 TEST(PublicApi, GraphsDoNotChangeTheText) {
   const Answer plain = ask({.prompt = kQuestion, .max_tokens = 48, .ignore_eos = true});
-  for (const std::string graphs : {"none", "full", "verify"}) {
+  for (const std::string graphs : {"none", "piecewise", "full", "full_and_piecewise", "verify"}) {
     auto own = lantern::Engine::create({.model_dir = kModel,
                                         .max_num_seqs = 2,
                                         .num_draft_tokens = 2,

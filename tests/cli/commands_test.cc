@@ -247,7 +247,7 @@ TEST(EvalTest, GraphsChangeNoAnswer) {
   const std::string expected = read_file(items);
   EXPECT_EQ(text(eager, "graphs"), "none") << "auto on a CPU";
   EXPECT_EQ(eager.at("steps_replayed").to_number<int>(), 0);
-  for (const char* const graphs : {"full", "verify"}) {
+  for (const char* const graphs : {"piecewise", "full", "full_and_piecewise", "verify"}) {
     for (const char* const drafts : {"0", "2"}) {
       const boost::json::object json = eval({"--graphs", graphs, "--draft-tokens", drafts});
       EXPECT_EQ(text(json, "graphs"), graphs);

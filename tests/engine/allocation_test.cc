@@ -33,7 +33,11 @@ class CountingExecutor final : public Executor {
 constexpr int64_t kStepsThatMayAllocate = 20;
 
 TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
-  for (const int32_t drafts : {0, 2}) {
+  struct Case {
+    int32_t drafts;
+    const char* graphs;
+  };
+  for (const auto& [drafts, graphs] : {Case{0, "none"}, Case{2, "none"}, Case{2, "piecewise"}}) {
     std::vector<int64_t> seen;
     seen.reserve(20000);
     EngineOptions options;
@@ -43,6 +47,7 @@ TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
     options.max_num_seqs = 6;
     options.max_num_batched_tokens = 64;
     options.num_draft_tokens = drafts;
+    options.graphs = graphs;
     options.kv_cache_bytes = int64_t{64} << 20;
     options.hooks.push_back({.wrap = [&](std::unique_ptr<Executor> executor) {
       return std::make_unique<CountingExecutor>(std::move(executor), &seen);
@@ -67,9 +72,10 @@ TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
     int64_t steps = 0;
     for (size_t i = kWarm; i < seen.size(); ++i) steps += seen[i] > seen[i - 1] ? 1 : 0;
     EXPECT_LE(steps, kStepsThatMayAllocate) << seen.back() - seen[kWarm] << " allocations in " << seen.size() - kWarm
-                                            << " steps, with " << drafts << " drafts";
+                                            << " steps, with " << drafts << " drafts, graphs " << graphs;
     RecordProperty("steps_that_allocate", static_cast<int>(steps));
-    std::printf("%d drafts: %lld of %zu steps allocate\n", drafts, static_cast<long long>(steps), seen.size() - kWarm);
+    std::printf("%d drafts, graphs %s: %lld of %zu steps allocate\n", drafts, graphs, static_cast<long long>(steps),
+                seen.size() - kWarm);
   }
 }
 

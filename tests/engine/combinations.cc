@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t kDrafts[] = {0, 1, 2, 3};
 constexpr int32_t kChunks[] = {512, 64, 7, 1};
-constexpr GraphMode kGraphs[] = {GraphMode::kNone, GraphMode::kFull, GraphMode::kVerify};
+constexpr GraphMode kGraphs[] = {GraphMode::kNone, GraphMode::kPiecewise, GraphMode::kFull,
+                                 GraphMode::kFullAndPiecewise, GraphMode::kVerify};
 constexpr int32_t kBatches[] = {1, 64};
 constexpr int32_t kStepsInFlight[] = {1, 2};
 
@@ -25,10 +26,13 @@ greedy and seeded:
 
 - the number of draft tokens (`--draft-tokens`) and the number of a step's prompt tokens (chunked prefill,
   `--max-num-batched-tokens`);
-- graphs (`--graphs none`, `full`, `verify`);
+- graphs (`--graphs none`, `piecewise`, `full`, `full_and_piecewise`, `verify`);
 - what else is in the batch, and whether the next step is planned while one runs;
 - the prefix cache, where a position is computed alike in prompts and in answers (`--mla-form absorbed`). In the form
   that is faster for prompts, a hit may change the last bits of a logit, and so, rarely, a token.
+
+All of these run on the CPU. Pieces of steps (`piecewise`, `full_and_piecewise`) are captured on a GPU by the same code,
+but have not run on one yet: there the default stays `full`.
 
 The types of weights and caches (`lantern quantize`, `--kv-cache-dtype`) do change answers; the rest holds for each of
 them. Tests run the rows below with models/tiny and compare every request with the same request alone in a session of

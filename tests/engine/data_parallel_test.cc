@@ -108,8 +108,8 @@ TEST_P(DataParallel, TextAsAlone) {
   EXPECT_EQ(report.drafts_checked[0] > 0, drafts > 0);
   // The texts are of different lengths, so ranks end at different steps.
   EXPECT_EQ(report.dummy_steps > 0, ranks > 1);
-  // A step that has a prompt on one rank runs eagerly on all; the others are replayed on all. How many these are
-  // depends on when the prompts come.
+  // A step that has a prompt on one rank runs on all eagerly, or in pieces; the others are replayed on all. How many
+  // these are depends on when the prompts come.
   EXPECT_EQ(report.steps_replayed > 0, graphs != GraphMode::kNone);
 }
 INSTANTIATE_TEST_SUITE_P(RanksAndDrafts, DataParallel,
@@ -118,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(RanksAndDrafts, DataParallel,
 // Ranks of different loads replay the graph of the largest, by which the others' rows are padded.
 INSTANTIATE_TEST_SUITE_P(Graphs, DataParallel,
                          testing::Combine(testing::Values(2, 4), testing::Values(0, 3),
-                                          testing::Values(GraphMode::kFull, GraphMode::kVerify)));
+                                          testing::Values(GraphMode::kPiecewise, GraphMode::kFull,
+                                                          GraphMode::kFullAndPiecewise, GraphMode::kVerify)));
 
 // One rank serves, and the other runs dummies in whatever shape that takes: prompts, decodes, drafts. What its last own
 // batch left behind must not find its way into its caches, nor into what it serves next.
@@ -140,7 +141,7 @@ void expect_no_writes_of_an_idle_rank(GraphMode graphs) {
   const std::vector<EngineReport> after = model.engine->rank_reports();
   EXPECT_EQ(after[1].choices_submitted, served[1].choices_submitted);
   EXPECT_GT(after[1].dummy_steps, served[1].dummy_steps + 20);
-  // The dummy is replayed as the other rank's rows are.
+  // The dummy is replayed as the other rank's rows are, in the same pieces.
   EXPECT_EQ(after[1].steps_replayed - served[1].steps_replayed, after[0].steps_replayed - served[0].steps_replayed);
   EXPECT_EQ(after[1].steps_replayed > served[1].steps_replayed + 20, graphs != GraphMode::kNone);
   EXPECT_TRUE(cache_bytes(*model.models[1]) == before);
@@ -148,6 +149,7 @@ void expect_no_writes_of_an_idle_rank(GraphMode graphs) {
 }
 TEST(DataParallel, AnIdleRankWritesNoCache) { expect_no_writes_of_an_idle_rank(GraphMode::kNone); }
 TEST(DataParallel, AnIdleRankWritesNoCacheInReplays) { expect_no_writes_of_an_idle_rank(GraphMode::kFull); }
+TEST(DataParallel, AnIdleRankWritesNoCacheInPieces) { expect_no_writes_of_an_idle_rank(GraphMode::kFullAndPiecewise); }
 TEST(DataParallel, AnIdleRankWritesNoCacheInVerifiedReplays) { expect_no_writes_of_an_idle_rank(GraphMode::kVerify); }
 
 // At the last positions of its context a rank has use for fewer drafts than the other, which goes on.

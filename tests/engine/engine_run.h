@@ -84,6 +84,8 @@ class EngineRun final : public OutputSink {
   Executor& executor() { return *executor_; }
   int64_t steps() const { return steps_; }
   const GraphReport& graphs() const { return graphs_; }
+  // Of a step with at most so many prompt tokens.
+  StepBudget budget(int32_t prompt_tokens) const;
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
@@ -92,7 +94,6 @@ class EngineRun final : public OutputSink {
 
  private:
   EngineRun() = default;
-  StepBudget budget(int32_t prompt_tokens) const;
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;

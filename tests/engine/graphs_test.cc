@@ -42,11 +42,17 @@ TEST_P(EngineGraphs, ReplaysGiveTheTokensOfEagerSteps) {
   const auto run = EngineRun::create(options);
   run_in_waves(*run, requests);
   EXPECT_EQ(differences(*run, outputs_alone(options, requests)), "");
-  EXPECT_GT(run->stats().steps_replayed, run->steps() / 3);
-  EXPECT_LT(run->stats().steps_replayed, run->steps());
+  // In pieces steps with prompts are replayed, too.
+  if (captures_pieces(graphs)) {
+    EXPECT_EQ(run->stats().steps_replayed, run->steps());
+  } else {
+    EXPECT_GT(run->stats().steps_replayed, run->steps() / 3);
+    EXPECT_LT(run->stats().steps_replayed, run->steps());
+  }
 }
 INSTANTIATE_TEST_SUITE_P(All, EngineGraphs,
-                         testing::Combine(testing::Values(GraphMode::kFull, GraphMode::kVerify),
+                         testing::Combine(testing::Values(GraphMode::kPiecewise, GraphMode::kFull,
+                                                          GraphMode::kFullAndPiecewise, GraphMode::kVerify),
                                           testing::Values(0, 1, 3)));
 
 TEST(EngineGraphs, DraftsFromNgrams) {
@@ -71,15 +77,75 @@ TEST(EngineGraphs, AdaptiveDrafts) {
 }
 
 TEST(EngineGraphs, EachBucketIsCapturedOnceAtTheStart) {
-  const RunOptions options = options_with(GraphMode::kFull, 3);
-  const auto run = EngineRun::create(options);
   // 1, 2, 4, then every 8 to 96 tokens: 15 steps, and as many passes that fill or clear the drafter's cache. 1, 2, 4,
   // 8, 16, 24 requests: as many times 3 passes.
-  EXPECT_EQ(run->graphs().num_graphs, 3 * 15 + 6 * 3);
-  if (run->device().kind() == DeviceKind::kCpu) {
-    EXPECT_GT(run->graphs().bytes, 0);  // a driver takes memory in large pieces, for several graphs at once
+  constexpr int32_t kWhole = 3 * 15 + 6 * 3;
+  // 1, 2, 4, every 8 to 64, 16 to 128, 32 to 256: 19 times a piece before the first of 5 layers, behind each, and the 2
+  // of the drafter's.
+  constexpr int32_t kPieces = 19 * (1 + 5 + 2);
+  for (const auto& [graphs, count] : {std::pair(GraphMode::kFull, kWhole), std::pair(GraphMode::kPiecewise, kPieces),
+                                      std::pair(GraphMode::kFullAndPiecewise, kWhole + kPieces)}) {
+    const auto run = EngineRun::create(options_with(graphs, 3));
+    EXPECT_EQ(run->graphs().num_graphs, count) << to_string(graphs);
+    if (run->device().kind() == DeviceKind::kCpu) {
+      EXPECT_GT(run->graphs().bytes, 0);  // a driver takes memory in large pieces, for several graphs at once
+    }
+    EXPECT_TRUE(run->device().sealed());
   }
-  EXPECT_TRUE(run->device().sealed());
+}
+
+// Steps of the scheduler with prompts, decodes and drafts of all sizes in random order on one workspace, each poisoned
+// before it is replayed: verify mode ends the process where a bit differs from the step that ran eagerly in its own
+// size. What a step counts of experts is compared with the rest.
+void replay_all_buckets_of_pieces(int32_t drafts, MlaForm mla_form, const char* kv_cache_dtype) {
+  RunOptions options = options_with(GraphMode::kVerify, drafts);
+  options.mla_form = mla_form;
+  options.kv_cache_dtype = kv_cache_dtype;
+  options.settings.max_steps_in_flight = 1;
+  options.executor.count_experts = true;
+  const std::vector<Request> requests = mixed_requests(70, 12, 200);
+  const auto run = EngineRun::create(options);
+  for (const Request& request : requests) run->submit(request);
+  const StepBuckets buckets(options.settings.limits, drafts);
+  const std::vector<int32_t>& sizes = buckets.piece_tokens();
+  std::mt19937_64 random(23);
+  std::set<int32_t> seen;
+  while (!run->core().idle()) {
+    const int32_t prompt_tokens = sizes[random() % sizes.size()] - static_cast<int32_t>(random() % 2);
+    const StepPlan plan =
+        run->core().plan_step(EngineTime(run->steps()), run->budget(std::max(prompt_tokens, int32_t{1})));
+    ASSERT_EQ(plan, StepPlan::kReady);
+    const StepShape shape = run->core().planned_shape();
+    seen.insert(buckets.of_pieces(shape.bucket.tokens, StepKind::kPiece).tokens);
+    ASSERT_EQ(run->core().submit_step(shape), StepStart::kStarted);
+    const Status finished = run->core().finish_step();
+    ASSERT_TRUE(finished.ok()) << finished.error().message();
+  }
+  EXPECT_EQ(seen.size(), sizes.size());
+  EXPECT_EQ(differences(*run, outputs_alone(options, requests)), "");
+}
+TEST(EngineGraphs, EveryBucketOfPiecesAsEager) { replay_all_buckets_of_pieces(0, MlaForm::kAuto, "bf16"); }
+TEST(EngineGraphs, EveryBucketOfPiecesWithDraftsAsEager) { replay_all_buckets_of_pieces(3, MlaForm::kAbsorbed, "fp8"); }
+
+TEST(EngineGraphs, PromptsAreScoredBehindPieces) {
+  RunOptions options = options_with(GraphMode::kNone, 2);
+  std::vector<Request> requests = mixed_requests(6, 12, 150);
+  for (Request& request : requests) request.prompt_logprobs = request.logprobs = 3;
+  const auto eager = EngineRun::create(options);
+  options.executor.graphs = GraphMode::kFullAndPiecewise;
+  const auto replayed = EngineRun::create(options);
+  for (EngineRun* run : {eager.get(), replayed.get()}) {
+    for (const Request& request : requests) run->submit(request);
+    run->run(50);
+  }
+  EXPECT_EQ(replayed->stats().steps_replayed, replayed->steps());
+  for (int32_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(replayed->output(i), eager->output(i));
+    EXPECT_EQ(replayed->logprobs(i).logprobs, eager->logprobs(i).logprobs);
+    EXPECT_EQ(replayed->prompt_logprobs(i).logprobs, eager->prompt_logprobs(i).logprobs);
+    EXPECT_EQ(replayed->prompt_logprobs(i).top_tokens, eager->prompt_logprobs(i).top_tokens);
+    EXPECT_GT(replayed->prompt_logprobs(i).logprobs.size(), 4u);
+  }
 }
 
 // Steps of decodes by hand, over slots whose caches hold what earlier ones wrote there.
