@@ -12,6 +12,7 @@ struct CudaStepKernels {
   CudaLaunch<MaskUnwrittenParams> mask_unwritten;
   CudaLaunch<PrepareSamplesParams> prepare_samples;
   CudaLaunch<PrepareScoresParams> prepare_scores;
+  CudaLaunch<TraceSelectionsParams> trace_selections;
   CudaLaunch<AdvanceSlotsParams> advance_slots;
   CudaLaunch<PrepareMtpParams> prepare_mtp;
   CudaLaunch<AdvanceDraftsParams> advance_drafts;

@@ -97,6 +97,8 @@ struct TokenStream::Queue {
         output.text = std::move(to.text) + output.text;
         join(to.logprobs, output.logprobs);
         join(to.prompt_logprobs, output.prompt_logprobs);
+        to.selections.append(output.selections);
+        output.selections = std::move(to.selections);
       } else {
         choices.push_back(output.choice);
       }

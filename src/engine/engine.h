@@ -21,6 +21,7 @@
 #include "engine/executor.h"
 #include "engine/logprobs.h"
 #include "engine/request.h"
+#include "engine/selection_trace.h"
 #include "text/tokenizer.h"
 
 namespace lantern {
@@ -51,6 +52,8 @@ struct Output {
   // Where it wants prompt_logprobs, with choice 0: of the prompt's tokens from token 1 on, those that came since the
   // last output. All have come before the choice's first token.
   Logprobs prompt_logprobs;
+  // Of each of `tokens`, where the request traces selections.
+  SelectionTrace selections;
 
   bool ended() const { return end_reason != EndReason::kNone; }
   // Adds tokens that came later, and which of them drafts had foretold.

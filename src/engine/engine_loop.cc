@@ -27,6 +27,7 @@ OutputRoom output_room(const EngineSettings& settings) {
   OutputRoom room;
   room.items = 4 * static_cast<size_t>(limits.max_requests);
   room.tokens = 4 * static_cast<size_t>(limits.max_sample_rows());
+  room.selection_words = 4 * static_cast<size_t>(settings.traced_words());
   if (settings.max_logprobs < 0) return room;
   room.logprobs = room.tokens + 2 * static_cast<size_t>(limits.max_tokens);
   room.logprobs_width = settings.max_logprobs;
@@ -361,6 +362,19 @@ void EngineLoop::on_prompt_logprobs(const Sequence& sequence, const LogprobRows&
                           .first_logprob = batch_.logprobs.size(),
                           .num_prompt_logprobs = rows.size()});
   batch_.logprobs.append(rows);
+}
+
+void EngineLoop::on_selections(const Sequence& /*sequence*/, int32_t /*count*/, std::span<const int32_t> records) {
+  const auto words = static_cast<size_t>(parts_.settings.traced_record_words());
+  OutputBatch::Item& item = batch_.items.back();  // that on_tokens() made
+  item.first_selection_word = batch_.selections.size();
+  item.num_traced = records.size() / words;
+  for (; !records.empty(); records = records.subspan(words)) {
+    const int32_t keys = records.front();
+    CHECK(keys >= 0 && static_cast<size_t>(keys) < words, "a selection of {} keys in {} words", keys, words);
+    const auto record = records.first(1 + static_cast<size_t>(keys));
+    batch_.selections.insert(batch_.selections.end(), record.begin(), record.end());
+  }
 }
 
 void EngineLoop::on_admission(const Sequence& sequence) {

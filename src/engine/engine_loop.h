@@ -103,6 +103,7 @@ class EngineLoop final : private OutputSink {
   void on_drafted(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_selections(const Sequence& sequence, int32_t count, std::span<const int32_t> records) override;
   void on_admission(const Sequence& sequence) override;
   void on_end(const Sequence& sequence) override;
 

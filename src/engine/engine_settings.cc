@@ -49,6 +49,18 @@ Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("max_logprobs is {}; it is -1 (no log-probabilities) to {}",
                                                           result.max_logprobs, kMaxLogprobs));
   }
+  if (result.max_traced_rows != 0 && result.max_traced_rows < limits.max_query_len) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_traced_rows is {}, and one sequence with its drafts has {} in a step; set it to at "
+                             "least as many, or to 0 to trace none",
+                             result.max_traced_rows, limits.max_query_len));
+  }
+  if (result.max_traced_rows > 0 && limits.index_topk == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_traced_rows is {}, and where nothing is selected nothing can be traced; set it to 0 "
+                             "or limits.index_topk to what the model selects",
+                             result.max_traced_rows));
+  }
   if (result.max_steps_in_flight != 1 && result.max_steps_in_flight != 2) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("max_steps_in_flight is {}; it is 1 (steps strictly in turn) or 2 (planning overlaps)",

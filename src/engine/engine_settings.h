@@ -40,12 +40,18 @@ struct EngineSettings {
   // no memory for them.
   int32_t max_logprobs = 20;
 
+  // Rows of logits in a step whose selections can be kept, for requests that trace them; 0: none may, and no memory.
+  int32_t max_traced_rows = 0;
+
   int32_t vocab_size = 0;  // of the model; 0: not known, and no request may constrain its tokens
 
   // By step_cost and by what steps take; false: always as many drafts as the limits allow.
   bool adaptive_drafts = true;
   StepCost step_cost;
 
+  // What is kept of a row's selection: the number of its keys, then as many positions, ascending, of index_topk.
+  int32_t traced_record_words() const { return 1 + limits.index_topk; }
+  int64_t traced_words() const { return int64_t{max_traced_rows} * traced_record_words(); }
   int32_t max_drafts() const { return limits.max_query_len - 1; }
   int32_t blocks_for(int32_t tokens) const { return (tokens + limits.block_size - 1) / limits.block_size; }
 

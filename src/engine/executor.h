@@ -19,6 +19,7 @@ namespace lantern {
 // Where the batch says logprobs, the yielded tokens of sampling rows whose request wants them come with those of the
 // target, whether they were drafts or not; for num_scored tokens of a row from score_from on, those of the token behind
 // each come too.
+// For rows with first_traced the selection of one layer comes too, a record for each row of logits.
 // Launches are those of batch.shape, whatever the rows need of it: executors that get equal shapes launch alike. The
 // dummy's row (StepBatch::make_dummy) is a decode in a slot that no init, table entry or result ever names.
 // A step may write the caches at positions below seq_len_upper() + max(shape.draft_passes, 1) of its rows (from its
@@ -54,6 +55,9 @@ class OutputSink {
   virtual void on_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}
   // After on_tokens(): drafts had foretold the first `count` of the tokens that were kept; not called for none.
   virtual void on_drafted(const Sequence& /*sequence*/, int32_t /*count*/) {}
+  // After on_tokens(), where the request traces selections: those of the `count` tokens that were kept, a record of
+  // EngineSettings::traced_record_words() each; no records where the step had no room for the row's.
+  virtual void on_selections(const Sequence& /*sequence*/, int32_t /*count*/, std::span<const int32_t> /*records*/) {}
   // Where the request wants prompt_logprobs: those of the prompt's tokens up to `sequence.num_scored`, the last of
   // `rows`. In order from token 1 on, each once, before the first token of the output.
   virtual void on_prompt_logprobs(const Sequence& /*sequence*/, const LogprobRows& /*rows*/) {}

@@ -17,9 +17,7 @@ LaunchShape launch_shape(const StepBatch& batch) {
   shape.drafter_runs = batch.shape.drafter_runs;
   shape.logprobs = batch.logprobs;
   shape.num_scored = batch.num_scored;
-  for (const StepRow& row : batch.rows) {
-    if (row.samples) shape.sample_rows += row.prefilling ? 1 : row.query_len;
-  }
+  for (const StepRow& row : batch.rows) shape.sample_rows += row.num_samples();
   return shape;
 }
 

@@ -10,6 +10,7 @@
 #include "engine/measure_step_cost.h"
 #include "engine/model_executor.h"
 #include "engine/model_setup.h"
+#include "engine/selection_tracer.h"
 #include "engine/session.h"
 
 namespace lantern {
@@ -105,6 +106,8 @@ Result<EngineSettings> choose_settings(const EngineOptions& options, const Model
   settings.prefix_caching = options.prefix_caching;
   settings.adaptive_drafts = options.adaptive_drafts;
   settings.max_logprobs = options.max_logprobs;
+  const auto most_rows = static_cast<int32_t>(std::min<int64_t>(limits.max_sample_rows(), INT32_MAX));
+  settings.max_traced_rows = config.has_indexer() ? std::min(options.max_traced_rows, most_rows) : 0;
   settings.vocab_size = config.vocab_size;
   return EngineSettings::checked(settings);
 }
@@ -177,6 +180,10 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   ASSIGN_OR_RETURN(EngineSettings settings,
                    choose_settings(options, weights.config, layouts, std::max<int64_t>(free_bytes, 0)));
 
+  if (settings.max_traced_rows > 0) {
+    ASSIGN_OR_RETURN(loaded.traced_layer, choose_traced_layer(weights.config, options.traced_layer));
+  }
+
   // So far the first device holds the weights and nothing else; recorded launches of the others may read them too.
   for (size_t rank = 1; rank < owned->devices.size(); ++rank) register_weights_of(device, *owned->devices[rank]);
   const std::shared_ptr<const WeightStore> shared_weights = std::move(weights.weights);
@@ -204,6 +211,7 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
                                                          {.drafter = drafter,
                                                           .synthetic_acceptance = options.synthetic_acceptance,
                                                           .count_experts = options.count_experts,
+                                                          .traced_layer = loaded.traced_layer,
                                                           .graphs = graphs},
                                                          &loaded.graphs));
     if (hooks.wrap) parts.executor = hooks.wrap(std::move(parts.executor));

@@ -46,6 +46,10 @@ struct EngineOptions {
   int32_t max_queued = 10000;
   bool prefix_caching = true;
   int32_t max_logprobs = 20;  // as EngineSettings has it
+  // As EngineSettings has it, and which layer's selections; -1: the last that makes one. None of a model without sparse
+  // attention.
+  int32_t max_traced_rows = 0;
+  int32_t traced_layer = -1;
 
   MlaForm mla_form = MlaForm::kAuto;
   std::string graphs = "auto";  // see parse_graph_mode()
@@ -62,6 +66,7 @@ struct LoadedEngine {
   int64_t kv_bytes_per_token = 0;  // in all caches
   std::string memory;              // what the first rank's device holds, as a table (MemoryLedger::table)
   GraphReport graphs;              // of each rank
+  int32_t traced_layer = -1;       // whose selections requests may trace; -1: none
   std::shared_ptr<Model> model;    // of the first rank; its weights and caches are the engine's
   std::unique_ptr<Engine> engine;
 };

@@ -15,6 +15,7 @@
 #include "engine/mtp_drafter.h"
 #include "engine/prompt_scorer.h"
 #include "engine/sampler.h"
+#include "engine/selection_tracer.h"
 #include "engine/slot_state.h"
 #include "engine/step_kernels.h"
 #include "engine/step_upload.h"
@@ -51,6 +52,8 @@ class ModelExecutor final : public Executor {
     std::unique_ptr<PinnedBuffer<int32_t>> sent;     // the upload's words
     std::unique_ptr<PinnedBuffer<int32_t>> outcome;  // as StepOutcome lies on the device
     std::unique_ptr<StreamEvent> complete;           // when the host has all of it
+    std::unique_ptr<PinnedBuffer<int32_t>> traced;   // as StepResults::traced; null where nothing is traced
+    int32_t num_traced = 0;
     int32_t num_rows = 0;
     bool replayed = false;
     std::vector<int32_t> sample_begin;  // by row: its first row of logits
@@ -92,6 +95,7 @@ class ModelExecutor final : public Executor {
   plan::IntArena arena_;
   std::unique_ptr<Sampler> sampler_;
   PromptScorer scorer_;
+  std::unique_ptr<SelectionTracer> tracer_;            // null: nobody may trace selections
   std::unique_ptr<PersistentBuffer<uint32_t>> masks_;  // [requests, mask_words]; null where nobody may constrain tokens
   Fixed<int32_t> row_masks_;                           // [rows of logits]
   Fixed<int32_t> token_ids_, sample_token_rows_, sample_start_loc_, num_sample_rows_, request_slots_, wanted_drafts_;
@@ -164,6 +168,10 @@ Status ModelExecutor::create() {
                                                                 requests * mask_words(settings_.vocab_size)));
   }
   RETURN_IF_ERROR(scorer_.create(device_, limits.max_tokens, settings_.max_logprobs));
+  if (settings_.max_traced_rows > 0) {
+    ASSIGN_OR_RETURN(const int32_t layer, choose_traced_layer(model_.config(), options_.traced_layer));
+    ASSIGN_OR_RETURN(tracer_, SelectionTracer::create(device_, settings_, layer));
+  }
   if (settings_.max_drafts() > 0 && options_.drafter == Drafter::kMtp) {
     ASSIGN_OR_RETURN(mtp_drafter_, MtpDrafter::create(device_, model_, settings_));
   }
@@ -173,6 +181,10 @@ Status ModelExecutor::create() {
     InFlight& step = steps_.emplace_back(settings_);
     ASSIGN_OR_RETURN(step.sent, PinnedBuffer<int32_t>::create(device_, "step upload", StepUpload::capacity(settings_)));
     ASSIGN_OR_RETURN(step.outcome, PinnedBuffer<int32_t>::create(device_, "step outcome", outcome_arena_.all().size()));
+    if (tracer_ != nullptr) {
+      ASSIGN_OR_RETURN(step.traced,
+                       PinnedBuffer<int32_t>::create(device_, "traced selections", settings_.traced_words()));
+    }
     step.complete = StreamEvent::make(stream_);
   }
   return options_.graphs == GraphMode::kNone ? Status() : capture_graphs();
@@ -237,6 +249,8 @@ Status ModelExecutor::submit(const StepBatch& batch) {
   note_logprobs(batch, shape, step);
   if (shape.logprobs) sampler_->copy_logprobs_to_host(stream_, step.logprobs, shape.sample_rows);
   scorer_.copy_to_host(stream_, step.scores, shape.num_scored);
+  step.num_traced = batch.num_traced;
+  if (tracer_ != nullptr) tracer_->copy_to_host(stream_, step.traced->values(), batch.num_traced);
   step.complete->record();
   return {};
 }
@@ -249,7 +263,7 @@ void ModelExecutor::note_logprobs(const StepBatch& batch, const LaunchShape& sha
   for (size_t r = 0; r < batch.rows.size(); ++r) {
     const StepRow& row = batch.rows[r];
     step.sample_begin[r] = used;
-    if (row.samples) used += row.prefilling ? 1 : row.query_len;
+    used += row.num_samples();
   }
 }
 
@@ -313,6 +327,7 @@ std::vector<NamedMemory> ModelExecutor::outputs_of_step(const StepBatch& batch, 
       part("the new tokens", outcome_tokens_.sub(0, rows * outcome_.max_query_len)),
       part("their number", outcome_num_tokens_.sub(0, rows)), part("the status of rows", outcome_status_.sub(0, rows)),
       part("the drafts wanted", wanted_drafts_.sub(0, rows)), part("the number of experts", distinct_experts_)};
+  if (batch.num_traced > 0) outputs.push_back(part("the traced selections", tracer_->records(batch.num_traced)));
   const Activations& a = model_.activations();
   const bool drafted = mtp_drafter_ != nullptr && batch.shape.draft_passes > 0;
   if (!drafted) {  // else they are those of the drafter's further passes
@@ -339,6 +354,7 @@ void ModelExecutor::poison() const {
   plan_.poison(device_);
   arena_.fill(device_, kPlanPoison);
   outcome_arena_.fill(device_, kPlanPoison);
+  if (tracer_ != nullptr) tracer_->poison(device_);
   if (mtp_drafter_ != nullptr) mtp_drafter_->poison(device_);
 }
 
@@ -351,11 +367,16 @@ void ModelExecutor::run(const LaunchShape& shape, int32_t draft_passes) {
 
 void ModelExecutor::run_layers(const StepView& view, PieceRunner* pieces) {
   const DevPtr<const int32_t> token_ids = Fixed<const int32_t>(token_ids_);
-  if (!options_.count_experts) return model_.forward(stream_, view, token_ids, nullptr, pieces);
+  StepObserver observer;
+  if (tracer_ != nullptr) {
+    observer.after_selection = [this](int32_t layer, const Activations& activations) {
+      tracer_->run(stream_, layer, Fixed<const int32_t>(upload_->fixed()), activations);
+    };
+  }
+  if (!options_.count_experts) return model_.forward(stream_, view, token_ids, &observer, pieces);
   const ModelConfig& config = model_.config();
   const std::vector<LayerWeights>& layers = model_.weights().layers;
   const auto first = std::ranges::find_if(layers, &LayerWeights::is_moe) - layers.begin();
-  StepObserver observer;
   observer.after_router = [&](int32_t layer, const Activations& activations) {
     count_experts(stream_, {.expert_ids = Fixed<const int32_t>(activations.expert_ids),
                             .seen = seen_experts_,
@@ -457,6 +478,10 @@ Status ModelExecutor::wait(StepResults& results) {
   std::ranges::transform(outcome.subspan(static_cast<size_t>(status_at_), rows), results.status.begin(),
                          [](int32_t status) { return static_cast<RowStatus>(status); });
   take_logprobs(step, results);
+  if (step.num_traced > 0) {
+    const auto words = static_cast<size_t>(int64_t{step.num_traced} * settings_.traced_record_words());
+    std::ranges::copy(step.traced->values().first(words), results.traced.begin());
+  }
   results.replayed = step.replayed;
   results.distinct_experts = options_.count_experts ? outcome[static_cast<size_t>(experts_at_)] : 0;
   oldest_ = (oldest_ + 1) % kMaxSteps;

@@ -36,6 +36,8 @@ struct ModelExecutorOptions {
   double synthetic_acceptance = -1;
   // Fill in StepResults::distinct_experts, those of the MTP layer left out. For benchmarks.
   bool count_experts = false;
+  // Whose selections are kept where the settings have max_traced_rows; -1: the last layer that makes one.
+  int32_t traced_layer = -1;
   GraphMode graphs = GraphMode::kNone;
 };
 
@@ -45,7 +47,8 @@ ModelOptions model_options_for(const EngineSettings& settings, const KvCacheLayo
 // `device` and `model`, which lies on it, must outlive the executor, and no other may use the model's caches. The
 // settings are checked ones, and the model was made with their limits.
 // Errors: out_of_memory with numbers; invalid_argument for limits other than the model's, a chance above 1, and n-grams
-// of less than 1 token; unsupported for drafts by Drafter::kMtp without an MTP layer.
+// of less than 1 token; unsupported for drafts by Drafter::kMtp without an MTP layer; what
+// choose_traced_layer() says.
 // `graphs`, where it is given, is told what was captured.
 Result<std::unique_ptr<Executor>> make_model_executor(Device& device, Model& model, const EngineSettings& settings,
                                                       const ModelExecutorOptions& options = {},

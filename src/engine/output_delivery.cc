@@ -11,12 +11,14 @@ void OutputBatch::reserve(const OutputRoom& room) {
   ended.reserve(room.items);
   logprobs.width = room.logprobs_width;
   logprobs.reserve(room.logprobs);
+  selections.reserve(room.selection_words);
 }
 
 void OutputBatch::clear() {
   items.clear();
   tokens.clear();
   logprobs.clear();
+  selections.clear();
   errors.clear();
   ended.clear();
 }
@@ -25,13 +27,27 @@ void OutputBatch::append(const OutputBatch& other) {
   for (Item item : other.items) {
     item.first_token += tokens.size();
     item.first_logprob += logprobs.size();
+    item.first_selection_word += selections.size();
     if (item.error >= 0) item.error += static_cast<int32_t>(errors.size());
     items.push_back(item);
   }
   tokens.insert(tokens.end(), other.tokens.begin(), other.tokens.end());
   logprobs.append(other.logprobs.rows(0, other.logprobs.size()));
+  selections.insert(selections.end(), other.selections.begin(), other.selections.end());
   errors.insert(errors.end(), other.errors.begin(), other.errors.end());
   ended.insert(ended.end(), other.ended.begin(), other.ended.end());
+}
+
+SelectionTrace OutputBatch::selections_of(const Item& item) const {
+  SelectionTrace trace;
+  auto words = std::span(selections).subspan(item.first_selection_word);
+  for (size_t t = 0; t < item.num_traced; ++t) {
+    const auto keys = static_cast<size_t>(words.front());
+    trace.add(words.subspan(1, keys));
+    words = words.subspan(1 + keys);
+  }
+  trace.add_without_room(item.num_tokens - item.num_traced);
+  return trace;
 }
 
 OutputDelivery::OutputDelivery(const OutputRoom& room, std::function<void(int64_t)> on_ended)
@@ -106,6 +122,7 @@ void OutputDelivery::hand_out(const OutputBatch& batch, const OutputBatch::Item&
     output.prompt_logprobs.width = live.request->prompt_logprobs;
     output.prompt_logprobs.append(batch.logprobs.rows(item.first_logprob, item.num_prompt_logprobs));
   }
+  if (live.request->trace_selections) output.selections = batch.selections_of(item);
   if (!live.texts.empty()) {
     OutputText& text = live.texts[static_cast<size_t>(item.choice)];
     for (const int32_t token : tokens) output.text += text.add(token);

@@ -43,6 +43,7 @@ struct OutputRoom {
   size_t tokens = 0;
   size_t logprobs = 0;         // tokens that have them, of outputs and of prompts
   int32_t logprobs_width = 0;  // most likely tokens of each
+  size_t selection_words = 0;
 };
 
 // What one or several steps yielded, in order.
@@ -61,10 +62,14 @@ struct OutputBatch {
     size_t first_logprob = 0;
     size_t num_logprobs = 0;
     size_t num_prompt_logprobs = 0;
+    // Words of `selections` for `num_traced` of the tokens; the others, if the request traces, had no room.
+    size_t first_selection_word = 0;
+    size_t num_traced = 0;
   };
   std::vector<Item> items;
   std::vector<int32_t> tokens;
-  Logprobs logprobs;  // as wide as the engine's max_logprobs
+  Logprobs logprobs;                // as wide as the engine's max_logprobs
+  std::vector<int32_t> selections;  // of each traced token the number of its keys, then their positions
   std::vector<std::string> errors;
   std::vector<std::shared_ptr<LiveRequest>> ended;  // all of whose choices ended
 
@@ -72,6 +77,7 @@ struct OutputBatch {
   void reserve(const OutputRoom& room);
   void clear();
   void append(const OutputBatch& other);
+  SelectionTrace selections_of(const Item& item) const;
 };
 
 class OutputDelivery {

@@ -53,6 +53,11 @@ Status check_request(const Request& request, const EngineSettings& settings) {
   RETURN_IF_ERROR(check_token_rules(request.token_rules()));
   RETURN_IF_ERROR(check_logprobs(request.logprobs, "logprobs", settings));
   RETURN_IF_ERROR(check_logprobs(request.prompt_logprobs, "prompt_logprobs", settings));
+  if (request.trace_selections && settings.max_traced_rows == 0) {
+    return Error(ErrorCode::kUnsupported,
+                 "trace_selections was asked for, and this engine keeps no selections; raise max_traced_rows, with a "
+                 "model that has sparse attention");
+  }
   if (request.prompt.size() >= static_cast<size_t>(limits.max_model_len)) {
     return invalid(fmt::format("the prompt has {} tokens and the context holds {}; shorten it or raise max_model_len",
                                request.prompt.size(), limits.max_model_len));

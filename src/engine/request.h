@@ -33,6 +33,7 @@ struct Request {
   // The same for every token of the prompt but the first. Such a request takes no prefixes from the cache: logits of
   // every position are wanted.
   int32_t prompt_logprobs = -1;
+  bool trace_selections = false;  // which context tokens sparse attention read for each token of the output
 
   // What of this changes logits, as the sampler takes it; a view of this request.
   TokenRules token_rules() const {

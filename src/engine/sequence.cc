@@ -23,6 +23,7 @@ uint64_t Sequence::seed() const {
 StepRules step_rules(const Request& request) {
   StepRules rules{.constrained = request.constraint != nullptr,
                   .logprobs = request.logprobs >= 0,
+                  .traced = request.trace_selections,
                   .min_tokens = request.min_tokens};
   if (request.ignore_stop_tokens) return rules;
   rules.stops_fit = request.stop_token_ids.size() <= rules.stops.size();

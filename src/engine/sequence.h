@@ -55,6 +55,7 @@ struct StepRules {
 
   bool constrained = false;
   bool logprobs = false;  // of the output
+  bool traced = false;    // its selections
   bool stops_fit = true;  // false: the request has the stop tokens
   int8_t num_stops = 0;   // 0 where the request ignores them
   int32_t min_tokens = 0;

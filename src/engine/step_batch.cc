@@ -128,6 +128,7 @@ void StepBatch::clear() {
   num_masks = 0;
   logprobs = false;
   num_scored = 0;
+  num_traced = 0;
 }
 
 std::span<uint32_t> StepBatch::add_mask() {
@@ -148,7 +149,9 @@ StepResults::StepResults(const EngineSettings& settings)
     : max_query_len(settings.limits.max_query_len),
       tokens(static_cast<size_t>(settings.limits.max_sample_rows())),
       num_tokens(requests(settings)),
-      status(requests(settings)) {
+      status(requests(settings)),
+      traced_record_words(settings.traced_record_words()),
+      traced(static_cast<size_t>(settings.traced_words())) {
   if (settings.max_logprobs < 0) return;
   logprobs.width = prompt_logprobs.width = settings.max_logprobs;
   logprobs.resize(tokens.size());

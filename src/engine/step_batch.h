@@ -30,7 +30,10 @@ struct StepRow {
   int32_t score_from = 0;        // of its tokens, those from here on
   int32_t num_scored = 0;        // and so many are scored: the prompt's log-probabilities. and
   int32_t prompt_logprobs = -1;  // how many most likely tokens each of these lists
+  int32_t first_traced = -1;     // of the step's records of selections, that of the row's first row of logits; -1: none
 
+  // Rows of logits.
+  int32_t num_samples() const { return !samples ? 0 : prefilling ? 1 : query_len; }
   int32_t num_drafts() const { return prefilling ? 0 : query_len - 1; }
   int32_t seq_len_upper() const { return begin_upper + query_len; }
 };
@@ -128,6 +131,7 @@ struct StepBatch {
   int32_t mask_words = 0;
   bool logprobs = false;   // some sampling row's request wants them
   int32_t num_scored = 0;  // of all rows
+  int32_t num_traced = 0;  // rows of logits whose selections are kept
 
   explicit StepBatch(const EngineSettings& settings);
   void clear();
@@ -151,6 +155,8 @@ struct StepResults {
   // Of max_logprobs each, and without room where that is -1. What nobody asked for may be anything.
   Logprobs logprobs;         // [max_requests, max_query_len]: of `tokens`
   Logprobs prompt_logprobs;  // [max_tokens]: of the tokens behind those that are scored, in the order of the rows
+  int32_t traced_record_words = 1;
+  std::vector<int32_t> traced;  // [max_traced_rows, traced_record_words]; see EngineSettings
 
   explicit StepResults(const EngineSettings& settings);
   std::span<int32_t> row(int32_t r) {
@@ -164,6 +170,10 @@ struct StepResults {
   // Of the first `count` tokens of a row.
   LogprobRows row_logprobs(int32_t r, int32_t count) const {
     return logprobs.rows(static_cast<size_t>(r) * static_cast<size_t>(max_query_len), static_cast<size_t>(count));
+  }
+  std::span<const int32_t> traced_records(int32_t first, int32_t count) const {
+    const auto words = static_cast<size_t>(traced_record_words);
+    return std::span(traced).subspan(static_cast<size_t>(first) * words, static_cast<size_t>(count) * words);
   }
 };
 

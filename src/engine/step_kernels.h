@@ -66,6 +66,17 @@ struct PrepareScoresParams {
 };
 void prepare_scores(Stream& stream, const PrepareScoresParams& params);
 
+// Keeps what a layer's indexer chose for rows of logits: as many records as a row of the step has of them, from its
+// first_traced on. Runs between the layer's index_select() and the next one.
+struct TraceSelectionsParams {
+  DevPtr<const int32_t> upload;
+  DevPtr<const int32_t> positions;  // [tokens, top_k] and
+  DevPtr<const int32_t> counts;     // [tokens]: as index_select() leaves them
+  int32_t top_k = 0;
+  DevPtr<int32_t> records;  // [max_traced_rows, 1 + top_k]: the count, then the positions; -1 beyond the count
+};
+void trace_selections(Stream& stream, const TraceSelectionsParams& params);
+
 // Where the outcome of a step lies on the device, by row.
 struct StepOutcome {
   DevPtr<int32_t> tokens;      // [requests][max_query_len]

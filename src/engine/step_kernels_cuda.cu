@@ -127,6 +127,18 @@ __global__ void prepare_scores_kernel(PrepareScoresParams p) {
   for (int32_t i = used + thread(); i < p.rows; i += kThreads) put(i, -1, -1, 0, -1);
 }
 
+// A block for each row of the step.
+__global__ void trace_selections_kernel(TraceSelectionsParams p) {
+  const step::Upload upload{UploadView(p.upload.get())};
+  for (int32_t r = block(); r < upload.header.rows.count; r += kBlocks) {
+    const UploadRow& row = upload.rows[r];
+    const int32_t count = row.first_traced < 0 ? 0 : step::sample_rows_of(row);
+    for (int32_t j = 0; j < count; ++j) {
+      for (int32_t i = thread(); i <= p.top_k; i += kThreads) step::trace_word(p, row, j, i);
+    }
+  }
+}
+
 // One block.
 __global__ void advance_slots_kernel(AdvanceSlotsParams p) {
   const step::Upload upload{UploadView(p.upload.get())};
@@ -170,6 +182,9 @@ void launch_prepare_samples(void* stream, const PrepareSamplesParams& p) {
 void launch_prepare_scores(void* stream, const PrepareScoresParams& p) {
   launch_kernel(stream, "prepare_scores", &prepare_scores_kernel, 1, kThreads, 0, p);
 }
+void launch_trace_selections(void* stream, const TraceSelectionsParams& p) {
+  launch_kernel(stream, "trace_selections", &trace_selections_kernel, kBlocks, kThreads, 0, p);
+}
 void launch_advance_slots(void* stream, const AdvanceSlotsParams& p) {
   launch_kernel(stream, "advance_slots", &advance_slots_kernel, 1, kThreads, 0, p);
 }
@@ -188,6 +203,7 @@ const CudaStepKernels* cuda_step_kernels() {
                                             .mask_unwritten = &launch_mask_unwritten,
                                             .prepare_samples = &launch_prepare_samples,
                                             .prepare_scores = &launch_prepare_scores,
+                                            .trace_selections = &launch_trace_selections,
                                             .advance_slots = &launch_advance_slots,
                                             .prepare_mtp = &launch_prepare_mtp,
                                             .advance_drafts = &launch_advance_drafts};

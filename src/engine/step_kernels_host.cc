@@ -91,6 +91,17 @@ void prepare_scores_kernel(const PrepareScoresParams& p, HostContext&) {
   while (used < p.rows) put(-1, -1, 0, -1);
 }
 
+void trace_selections_kernel(const TraceSelectionsParams& p, HostContext&) {
+  const step::Upload upload{UploadView(p.upload.get())};
+  for (int32_t r = 0; r < upload.header.rows.count; ++r) {
+    const UploadRow& row = upload.rows[r];
+    const int32_t count = row.first_traced < 0 ? 0 : step::sample_rows_of(row);
+    for (int32_t j = 0; j < count; ++j) {
+      for (int32_t i = 0; i <= p.top_k; ++i) step::trace_word(p, row, j, i);
+    }
+  }
+}
+
 void advance_slots_kernel(const AdvanceSlotsParams& p, HostContext&) {
   const step::Upload upload{UploadView(p.upload.get())};
   p.outcome.faults[0] = p.plan_counts[kNumErrors];
@@ -136,6 +147,10 @@ void prepare_samples(Stream& stream, const PrepareSamplesParams& params) {
 void prepare_scores(Stream& stream, const PrepareScoresParams& params) {
   launch_on_device(stream, "prepare_scores", &prepare_scores_kernel, cuda_step_kernels(),
                    &CudaStepKernels::prepare_scores, params);
+}
+void trace_selections(Stream& stream, const TraceSelectionsParams& params) {
+  launch_on_device(stream, "trace_selections", &trace_selections_kernel, cuda_step_kernels(),
+                   &CudaStepKernels::trace_selections, params);
 }
 void advance_slots(Stream& stream, const AdvanceSlotsParams& params) {
   launch_on_device(stream, "advance_slots", &advance_slots_kernel, cuda_step_kernels(), &CudaStepKernels::advance_slots,

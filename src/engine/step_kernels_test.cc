@@ -179,6 +179,30 @@ TEST(StepKernels, LogitsAreThoseOfDecodesAndOfPromptsThatEnd) {
   EXPECT_EQ(num_rows, (std::vector<int32_t>{5, 77}));
 }
 
+// Of decodes every token's, of a prompt that ends its last one's, in the records that rows name and no others.
+TEST(StepKernels, SelectionsOfTracedRowsAreKept) {
+  Step step;
+  step.add_decode(1, 3);
+  step.add_decode(0, 2);
+  step.add_prefill(2, {5, 6}, 7);
+  step.add_prefill(3, {8, 9, 10}, -1);
+  step.batch.rows[1].first_traced = 1;
+  step.batch.rows[2].first_traced = 0;  // it has no row of logits
+  step.batch.rows[3].first_traced = 0;
+  constexpr int32_t kTopK = 2;
+  std::vector<int32_t> positions, counts, records(4 * (1 + kTopK), 77);
+  for (int32_t t = 0; t < 10; ++t) {
+    positions.insert(positions.end(), {100 + t, 200 + t});
+    counts.push_back(t);
+  }
+  trace_selections(step.stream, {.upload = step.sent(),
+                                 .positions = fixed_const(positions),
+                                 .counts = fixed_const(counts),
+                                 .top_k = kTopK,
+                                 .records = fixed(records)});
+  EXPECT_EQ(records, (std::vector<int32_t>{9, 109, 209, 3, 103, 203, 4, 104, 204, 77, 77, 77}));
+}
+
 TEST(StepKernels, SlotsMoveOnByWhatWasAccepted) {
   Step step;
   step.set_slot(0, 10, 1, {21, 22, 23});

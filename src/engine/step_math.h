@@ -29,6 +29,13 @@ LANTERN_HOST_DEVICE inline int32_t sample_rows_of(const UploadRow& row) {
   return row.prefilling != 0 ? 1 : row.query_len;
 }
 
+// Word i of the record that row `row` keeps of the selection of its row of logits j.
+LANTERN_HOST_DEVICE inline void trace_word(const TraceSelectionsParams& p, const UploadRow& row, int32_t j, int32_t i) {
+  const int64_t token = row.query_start + row.query_len - sample_rows_of(row) + j;
+  p.records[int64_t{row.first_traced + j} * (1 + p.top_k) + i] =
+      i == 0 ? p.counts[token] : p.positions[token * p.top_k + i - 1];
+}
+
 // But for the block table.
 LANTERN_HOST_DEVICE inline void begin_slot(const SlotArrays& slots, const UploadSlotInit& init) {
   slots.seq_len[init.slot] = init.seq_len;

@@ -125,6 +125,7 @@ void StepTransaction::reserve_row(EngineState& state, StepRow& row) {
   batch_.query_start_loc.push_back(batch_.query_start_loc.back() + row.query_len);
   batch_.logprobs |= row.samples && sequence.rules.logprobs;
   if (row.samples && sequence.constrained()) constrain_row(sequence, row);
+  if (row.samples && sequence.rules.traced) trace_row(state, row);
   if (row.prefilling) {
     const auto tokens = std::span<const int32_t>(sequence.tokens)
                             .subspan(static_cast<size_t>(row.begin_upper), static_cast<size_t>(row.query_len));
@@ -148,6 +149,13 @@ void StepTransaction::constrain_row(Sequence& sequence, StepRow& row) {
   } else {
     sequence.failure = asked.error().message();
   }
+}
+
+// What the step has no room for is not kept, and the reader is told so: who asks for traces holds up nobody.
+void StepTransaction::trace_row(const EngineState& state, StepRow& row) {
+  if (batch_.num_traced + row.num_samples() > state.settings.max_traced_rows) return;
+  row.first_traced = batch_.num_traced;
+  batch_.num_traced += row.num_samples();
 }
 
 // Prompts run again after a preemption, and are scored once.
@@ -316,6 +324,11 @@ void StepTransaction::accept_tokens(EngineState& state, int32_t r) {
     added = verdict.kept;
     if (const int32_t drafted = std::min(added, count - 1); drafted > 0) state.sink->on_drafted(sequence, drafted);
     if (sequence.rules.logprobs) state.sink->on_logprobs(sequence, results_.row_logprobs(r, added));
+    if (sequence.rules.traced) {
+      state.sink->on_selections(
+          sequence, added,
+          row.first_traced < 0 ? std::span<const int32_t>() : results_.traced_records(row.first_traced, added));
+    }
   }
   state.stats.tokens_out += added;
   // The sample at place k tells of draft k; what comes behind the end of a text says nothing.

@@ -55,6 +55,7 @@ class StepTransaction {
   void apply_decisions(EngineState& state);
   void reserve_row(EngineState& state, StepRow& row);
   void constrain_row(Sequence& sequence, StepRow& row);
+  void trace_row(const EngineState& state, StepRow& row);
   static void score_row(const Sequence& sequence, StepRow& row);
   void commit_row(EngineState& state, int32_t r);
   void check_scores(Sequence& sequence, const StepRow& row, int32_t first_score) const;

@@ -73,7 +73,8 @@ void StepUpload::pack(const StepBatch& batch) {
                .mask = row.mask,
                .score_from = row.score_from,
                .num_scored = row.num_scored,
-               .prompt_logprobs = row.prompt_logprobs};
+               .prompt_logprobs = row.prompt_logprobs,
+               .first_traced = row.first_traced};
   }
   std::span<int32_t> sampling_rows = take<int32_t>(header.sampling_rows, sampling);
   for (size_t r = 0; r < batch.rows.size(); ++r) {

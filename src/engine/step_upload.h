@@ -55,6 +55,7 @@ struct UploadRow {
   int32_t score_from = 0;   // of a prefill, the first token whose logits are scored
   int32_t num_scored = 0;
   int32_t prompt_logprobs = -1;  // most likely tokens to list for each of these
+  int32_t first_traced = -1;     // the record of the selection of its first row of logits; -1: none is kept
 };
 
 // The words of an upload on the device.

@@ -391,6 +391,41 @@ TEST(EngineTest, LogprobsComeWithTheirTokens) {
             "logprobs was asked for, and this engine gives none; raise max_logprobs");
 }
 
+// Through the queues to the reader, joined for one who is slow. The fake selection of a token is the position before
+// it.
+TEST(EngineTest, SelectionsComeWithTheirTokens) {
+  EngineSettings settings = small_settings();
+  settings.limits.index_topk = 2;
+  settings.max_traced_rows = 4;
+  TestEngine test(settings);
+  std::vector<TokenStream> streams;
+  for (int32_t i = 0; i < 24; ++i) {
+    EngineRequest request = request_of(std::vector<int32_t>(static_cast<size_t>(1 + i * 9), i), 1 + i % 9 * 4);
+    request.request.n = 1 + i % 3;
+    request.request.trace_selections = i % 4 != 0;
+    streams.push_back(test.engine->submit(std::move(request)).value());
+  }
+  int64_t told = 0, not_told = 0;
+  for (int32_t i = 0; i < 24; ++i) {
+    std::vector<int32_t> position(static_cast<size_t>(1 + i % 3), i * 9);
+    Output output;
+    while (streams[static_cast<size_t>(i)].next(output)) {
+      ASSERT_EQ(output.selections.size(), i % 4 != 0 ? output.tokens.size() : 0);
+      auto run = output.selections.runs.begin();
+      for (const int32_t count : output.selections.num_runs) {
+        const int32_t at = position[static_cast<size_t>(output.choice)]++;
+        ++(count == SelectionTrace::kNoRoom ? not_told : told);
+        if (count == SelectionTrace::kNoRoom) continue;
+        ASSERT_EQ(count, 1);
+        EXPECT_EQ(*run++, (SelectedRun{at, at + 1}));
+      }
+      EXPECT_TRUE(run == output.selections.runs.end());
+    }
+  }
+  EXPECT_GT(told, 100);
+  EXPECT_GT(not_told, 0);
+}
+
 TEST(EngineTest, AFullQueueRefuses) {
   EngineSettings settings = small_settings();
   settings.max_queued = 3;

@@ -10,6 +10,7 @@ namespace {
 constexpr int32_t kRequests = 300, kQueryLen = 4, kDrafts = 3, kTokens = 1500, kStride = 9, kBlockSize = 64;
 constexpr int32_t kSlots = kRequests + 1;
 constexpr int32_t kSampleRows = kRequests * kQueryLen;
+constexpr int32_t kTopK = 301, kTracedRows = 200;
 
 EngineSettings settings() {
   EngineSettings settings;
@@ -23,7 +24,8 @@ EngineSettings settings() {
   return settings;
 }
 
-// 200 decodes of 1 to 4 tokens, 90 prefills of 1 to 7, some of which sample, score or do not write their first token.
+// 200 decodes of 1 to 4 tokens, 90 prefills of 1 to 7, some of which sample, score, are traced or do not write their
+// first token.
 StepBatch batch(Random& random) {
   StepBatch batch(settings());
   batch.query_start_loc.push_back(0);
@@ -44,6 +46,10 @@ StepBatch batch(Random& random) {
     } else {
       ++batch.num_decodes;
       batch.num_decode_tokens += row.query_len;
+    }
+    if (row.samples && r % 4 != 1 && batch.num_traced + row.num_samples() <= kTracedRows) {
+      row.first_traced = batch.num_traced;
+      batch.num_traced += row.num_samples();
     }
     batch.num_tokens += row.query_len;
     batch.query_start_loc.push_back(batch.num_tokens);
@@ -111,6 +117,12 @@ std::vector<Output> step(Bench& bench) {
                                 .positions = scored_positions,
                                 .counts = scored_counts,
                                 .rows = kTokens});
+  const auto traced = bench.room<int32_t>(kTracedRows * (1 + kTopK));
+  trace_selections(bench.stream, {.upload = upload,
+                                  .positions = bench.input(integers(random, kTokens * kTopK, 0, 5000)),
+                                  .counts = bench.input(integers(random, kTokens, 0, kTopK)),
+                                  .top_k = kTopK,
+                                  .records = traced});
   // What verification would have left: no more tokens than a row ran.
   std::vector<int32_t> accepted(kRequests, 0);
   for (size_t r = 0; r < step_batch.rows.size(); ++r) {
@@ -189,6 +201,7 @@ std::vector<Output> step(Bench& bench) {
                               {"scored slots", bench.get(scored_slots)},
                               {"scored positions", bench.get(scored_positions)},
                               {"scored counts", bench.get(scored_counts)},
+                              {"traced selections", bench.get(traced)},
                               {"faults", bench.get(faults)},
                               {"wanted drafts", bench.get(wanted)},
                               {"slots: seq_len", bench.get(lens)},

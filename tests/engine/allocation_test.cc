@@ -49,6 +49,7 @@ TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
     options.num_draft_tokens = drafts;
     options.graphs = graphs;
     options.kv_cache_bytes = int64_t{64} << 20;
+    options.max_traced_rows = 8;
     options.hooks.push_back({.wrap = [&](std::unique_ptr<Executor> executor) {
       return std::make_unique<CountingExecutor>(std::move(executor), &seen);
     }});
@@ -63,6 +64,7 @@ TEST(EngineAllocations, AStepAllocatesNothingOnceWarm) {
       request.request.logprobs = static_cast<int32_t>(i % 4) * 5 - 1;
       if (i % 5 == 0) request.request.prompt_logprobs = 3;
       if (i % 3 != 0) request.stop = {"neither of these two", "comes up in any text ever"};
+      request.request.trace_selections = i % 2 == 1;
       request.ignore_eos = i % 2 == 0;
       streams.push_back(loaded.engine->submit(std::move(request)).value());
     }

@@ -138,6 +138,16 @@ void EngineRun::on_prompt_logprobs(const Sequence& sequence, const LogprobRows& 
   to.append(rows);
 }
 
+void EngineRun::on_selections(const Sequence& sequence, int32_t count, std::span<const int32_t> records) {
+  const auto words = static_cast<size_t>(core_->state().settings.traced_record_words());
+  SelectionTrace& to = selections_[{live_.at(sequence.request_id).number, sequence.choice}];
+  if (records.empty()) return to.add_without_room(static_cast<size_t>(count));
+  CHECK(records.size() == static_cast<size_t>(count) * words, "{} words for {} tokens", records.size(), count);
+  for (; !records.empty(); records = records.subspan(words)) {
+    to.add(records.subspan(1, static_cast<size_t>(records.front())));
+  }
+}
+
 void EngineRun::on_end(const Sequence& sequence) {
   const auto live = live_.find(sequence.request_id);
   RunOutput& output = outputs_[{live->second.number, sequence.choice}];

@@ -10,6 +10,7 @@
 
 #include "engine/engine_core.h"
 #include "engine/model_executor.h"
+#include "engine/selection_trace.h"
 #include "engine/session.h"
 
 namespace lantern {
@@ -71,11 +72,15 @@ class EngineRun final : public OutputSink {
   // In the order in which they came; empty where nobody asked.
   const Logprobs& logprobs(int32_t number, int32_t choice = 0) const { return logprobs_.at({number, choice}); }
   const Logprobs& prompt_logprobs(int32_t number) const { return prompt_logprobs_.at(number); }
+  const SelectionTrace& selections(int32_t number, int32_t choice = 0) const {
+    return selections_.at({number, choice});
+  }
   bool ended(int32_t number, int32_t choice = 0) const { return outputs_.contains({number, choice}); }
   void forget_outputs() {
     outputs_.clear();
     logprobs_.clear();
     prompt_logprobs_.clear();
+    selections_.clear();
   }
   EngineCore& core() { return *core_; }
   const EngineStats& stats() const { return core_->state().stats; }
@@ -90,6 +95,7 @@ class EngineRun final : public OutputSink {
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_selections(const Sequence& sequence, int32_t count, std::span<const int32_t> records) override;
   void on_end(const Sequence& sequence) override;
 
  private:
@@ -108,6 +114,7 @@ class EngineRun final : public OutputSink {
   std::map<std::pair<int32_t, int32_t>, RunOutput> outputs_;
   std::map<std::pair<int32_t, int32_t>, Logprobs> logprobs_;
   std::map<int32_t, Logprobs> prompt_logprobs_;
+  std::map<std::pair<int32_t, int32_t>, SelectionTrace> selections_;
   int64_t steps_ = 0;
   GraphReport graphs_;
 };

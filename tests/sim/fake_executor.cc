@@ -129,9 +129,13 @@ void FakeExecutor::check_shape(const StepBatch& batch) {
   const BucketKey& bucket = batch.shape.bucket;
   int32_t sampling = 0;
   int32_t wanted = 0;
+  int32_t traced = 0;
   for (const StepRow& row : batch.rows) {
     sampling += row.samples ? 1 : 0;
     wanted = std::max(wanted, row.next_drafts);
+    if (row.first_traced >= 0 && row.first_traced != traced)
+      complain("a row's selections begin at {} where {} are taken", row.first_traced, traced);
+    traced += row.first_traced >= 0 ? row.num_samples() : 0;
     if (row.prefilling && bucket.kind != StepKind::kMixed) complain("a prefill in a {}", to_string(bucket));
     if (!row.prefilling && row.query_len > bucket.query_width)
       complain("a decode of {} tokens in a {}", row.query_len, to_string(bucket));
@@ -142,6 +146,9 @@ void FakeExecutor::check_shape(const StepBatch& batch) {
              batch.num_tokens, sampling, wanted, to_string(bucket), batch.shape.sampling_rows,
              batch.shape.draft_passes);
   }
+  if (traced != batch.num_traced || traced > settings_.max_traced_rows)
+    complain("{} rows are traced, the step says {}, and there is room for {}", traced, batch.num_traced,
+             settings_.max_traced_rows);
   if (bucket.tokens > settings_.limits.max_tokens || bucket.requests > settings_.limits.max_requests ||
       batch.shape.draft_passes > settings_.max_drafts()) {
     complain("a {} with {} drafts is beyond the limits", to_string(bucket), batch.shape.draft_passes);
@@ -208,6 +215,11 @@ Status FakeExecutor::wait(StepResults& results) {
   std::ranges::copy(step.status, results.status.begin());
   if (step.batch.logprobs) std::ranges::copy(step.logprobs, results.logprobs.logprobs.begin());
   std::ranges::copy(step.scores, results.prompt_logprobs.logprobs.begin());
+  for (size_t i = 0; i < step.traced.size(); ++i) {
+    const size_t at = i * static_cast<size_t>(results.traced_record_words);
+    results.traced[at] = 1;
+    results.traced[at + 1] = step.traced[i];
+  }
   in_flight_.pop_front();
   return {};
 }
@@ -243,6 +255,7 @@ void FakeExecutor::run(Step& step) {
     table[static_cast<size_t>(entry.index)] = entry.block;
   }
   step.logprobs.assign(static_cast<size_t>(settings_.limits.max_sample_rows()), 1.0f);
+  step.traced.assign(static_cast<size_t>(batch.num_traced), -1);
   step.tokens.assign(static_cast<size_t>(settings_.limits.max_sample_rows()), -1);
   step.num_tokens.assign(batch.rows.size(), 0);
   step.status.assign(batch.rows.size(), RowStatus::kOk);
@@ -317,6 +330,9 @@ void FakeExecutor::run_row(Step& step, size_t r) {
     const size_t at = r * static_cast<size_t>(settings_.limits.max_query_len) + static_cast<size_t>(produced++);
     step.tokens[at] = token;
     if (batch.logprobs) step.logprobs[at] = fake_logprob(slot.text.back(), token);
+    if (row.first_traced >= 0) {
+      step.traced.at(static_cast<size_t>(row.first_traced + produced) - 1) = static_cast<int32_t>(slot.text.size()) - 1;
+    }
     slot.last_token = token;
   };
 

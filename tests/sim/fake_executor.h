@@ -102,6 +102,7 @@ class FakeExecutor final : public Executor {
     std::vector<RowStatus> status = {};
     std::vector<float> logprobs = {};  // as tokens
     std::vector<float> scores = {};
+    std::vector<int32_t> traced = {};  // the one key of each row: the position of its own token
     bool done = false;
   };
 

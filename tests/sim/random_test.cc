@@ -37,6 +37,8 @@ void expect_covered(const SimTotals& totals) {
   EXPECT_GT(totals.rows_with_results_dropped, often);
   EXPECT_GT(totals.constrained, often);
   EXPECT_GT(totals.prompt_tokens_scored, often);
+  EXPECT_GT(totals.tokens_traced, often);
+  EXPECT_GT(totals.tokens_not_traced, 0);
   EXPECT_GT(totals.constraint_failures, often / 4);
 }
 

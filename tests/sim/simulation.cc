@@ -80,6 +80,9 @@ SimSettings random_settings(uint64_t seed) {
   sim.arrivals = pick(1, 5) * 0.05;
   engine.max_logprobs = pick(-1, 3);
   engine.vocab_size = sim.executor.vocab;
+  limits.index_topk = pick(1, 2);
+  const int32_t traced = pick(-4, 12);
+  engine.max_traced_rows = traced < 1 ? 0 : std::max(traced, limits.max_query_len);
   return sim;
 }
 
@@ -100,6 +103,8 @@ void SimTotals::add(const SimTotals& other) {
   constrained += other.constrained;
   dummy_steps += other.dummy_steps;
   prompt_tokens_scored += other.prompt_tokens_scored;
+  tokens_traced += other.tokens_traced;
+  tokens_not_traced += other.tokens_not_traced;
   constraint_failures += other.constraint_failures;
   longest_wait = std::max(longest_wait, other.longest_wait);
 }
@@ -135,6 +140,7 @@ Request Simulation::make_request(const SimEvent& event) const {
   if (event.b % 6 == 2) request.constraint = std::make_shared<FakeConstraint>(settings_.executor.vocab);
   // More than the engine gives is refused.
   if (event.c % 4 == 1) request.logprobs = event.d % 5;
+  request.trace_selections = event.b % 3 == 1;
   if (event.d % 4 == 2) request.prompt_logprobs = std::min(event.c % 3, std::max(engine.max_logprobs, 0));
   return request;
 }
@@ -154,6 +160,7 @@ void Simulation::submit(Request request) {
                    std::vector<bool>(n),
                    std::vector<bool>(n),
                    std::vector<int32_t>(n)};
+  watched_[*id].traced.resize(n);
   watched_[*id].constraint = std::dynamic_pointer_cast<FakeConstraint>(shared->constraint);
   submitted_.push_back(*id);
   if (submitted_.size() > 16) submitted_.erase(submitted_.begin());
@@ -252,6 +259,24 @@ void Simulation::on_prompt_logprobs(const Sequence& sequence, const LogprobRows&
   if (sequence.num_scored != watched.scored) complain("F6: {} tokens came of {}", watched.scored, sequence.num_scored);
 }
 
+void Simulation::on_selections(const Sequence& sequence, int32_t count, std::span<const int32_t> records) {
+  const auto it = watched_.find(sequence.request_id);
+  if (it == watched_.end()) return complain("F4: selections for request {}, which has ended", sequence.request_id);
+  int32_t& seen = it->second.traced[static_cast<size_t>(sequence.choice)];
+  seen += count;
+  if (seen != it->second.seen[static_cast<size_t>(sequence.choice)])
+    complain("F7: {} tokens came with {} selections", it->second.seen[static_cast<size_t>(sequence.choice)], seen);
+  const auto words = static_cast<size_t>(settings_.engine.traced_record_words());
+  (records.empty() ? totals_.tokens_not_traced : totals_.tokens_traced) += count;
+  if (!records.empty() && records.size() != static_cast<size_t>(count) * words)
+    complain("F7: {} words for {} tokens", records.size(), count);
+  int32_t position = sequence.num_tokens() - count - 1;  // of the token before the first
+  for (; !records.empty(); records = records.subspan(words), ++position) {
+    if (records[0] != 1 || records[1] != position)
+      complain("F7: the token behind position {} comes with the selection of position {}", position, records[1]);
+  }
+}
+
 void Simulation::on_end(const Sequence& sequence) {
   const auto it = watched_.find(sequence.request_id);
   if (it == watched_.end() || it->second.ended[static_cast<size_t>(sequence.choice)]) {
@@ -267,6 +292,9 @@ void Simulation::on_end(const Sequence& sequence) {
   if (watched.logprobs[choice] != with_logprobs) {
     complain("F6: {} of {} tokens came with log-probabilities", watched.logprobs[choice], with_logprobs);
   }
+  const int32_t with_selections = request.trace_selections ? watched.seen[choice] : 0;
+  if (watched.traced[choice] != with_selections)
+    complain("F7: {} of {} tokens came with selections", watched.traced[choice], with_selections);
   const int32_t scored = request.prompt_logprobs >= 0 && watched.seen[0] > 0 ? sequence.prompt_len - 1 : 0;
   if (watched.scored < scored) complain("F6: {} tokens of a prompt were scored, not {}", watched.scored, scored);
   const bool stop_token = sequence.num_outputs() > 0 && sequence.tokens.back() == kStopToken &&

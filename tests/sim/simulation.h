@@ -40,7 +40,7 @@ struct SimTotals {
   int64_t ends_by_reason[6] = {};
   int64_t preemptions = 0, cached_tokens = 0, drafts_accepted = 0, blocks_copied = 0, forks = 0, overtakes = 0,
           refused_steps = 0, rows_with_results_dropped = 0, fully_reserved = 0, constrained = 0, dummy_steps = 0,
-          prompt_tokens_scored = 0, constraint_failures = 0;
+          prompt_tokens_scored = 0, constraint_failures = 0, tokens_traced = 0, tokens_not_traced = 0;
   int64_t longest_wait = 0;  // steps from submission to end
   void add(const SimTotals& other);
 };
@@ -80,12 +80,15 @@ class Simulation final : private OutputSink {
     std::vector<bool> told_to_stop;
     std::vector<int32_t> logprobs;  // by choice: tokens whose log-probabilities the sink got
     int32_t scored = 0;             // of the prompt
+    std::vector<int32_t> traced =
+        {};  // by choice: tokens whose selections the sink got, or was told that there are none
     std::shared_ptr<FakeConstraint> constraint = nullptr;
   };
 
   Verdict on_tokens(const Sequence& sequence, int32_t count) override;
   void on_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
   void on_prompt_logprobs(const Sequence& sequence, const LogprobRows& rows) override;
+  void on_selections(const Sequence& sequence, int32_t count, std::span<const int32_t> records) override;
   void on_end(const Sequence& sequence) override;
 
   Request make_request(const SimEvent& event) const;
