@@ -30,6 +30,8 @@ Result<ServedModelOptions> served_model_options(const Values& values) {
   ASSIGN_OR_RETURN(options.engine.model_dir, model_dir(values));
   options.engine.strict_config = values.is_on("strict-config");
   options.engine.max_logprobs = static_cast<int32_t>(values.integer("max-logprobs"));
+  options.engine.max_traced_rows = static_cast<int32_t>(values.integer("max-traced-rows"));
+  if (values.given("traced-layer")) options.engine.traced_layer = static_cast<int32_t>(values.integer("traced-layer"));
   options.names = values.list("served-model-name");
   options.chat_format = values.text("chat-format");
   ASSIGN_OR_RETURN(const GenerationConfig shipped, load_generation_config(options.engine.model_dir));

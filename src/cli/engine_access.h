@@ -11,8 +11,9 @@ namespace lantern::cli {
 // --graphs. The model is the caller's to name.
 EngineOptions engine_options(const Values& values);
 
-// The same, with the model that --model names, and from --strict-config, --max-logprobs, --served-model-name,
-// --chat-format and the model's generation_config.json. Errors: there is no default model; a file that makes no sense.
+// The same, with the model that --model names, and from --strict-config, --max-logprobs, --max-traced-rows,
+// --traced-layer, --served-model-name, --chat-format and the model's generation_config.json. Errors: there is no
+// default model; a file that makes no sense.
 Result<ServedModelOptions> served_model_options(const Values& values);
 
 }  // namespace lantern::cli

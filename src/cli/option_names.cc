@@ -20,6 +20,8 @@ constexpr OptionFlag kFlags[] = {
     {"max_num_seqs", "max-num-seqs", "--max-num-seqs"},
     {"max_num_batched_tokens", "max-num-batched-tokens", "--max-num-batched-tokens"},
     {"max_logprobs", "max-logprobs", "--max-logprobs"},
+    {"max_traced_rows", "max-traced-rows", "--max-traced-rows"},
+    {"traced_layer", "traced-layer", "--traced-layer"},
     {"data_parallel_size", "data-parallel-size", "--data-parallel-size"},
     {"max_tokens", "max-tokens", "--max-tokens"},
     {"min_tokens", "min-tokens", "--min-tokens"},

@@ -31,6 +31,11 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return decoded;
 }
 
+// The layer that requests with return_selections are told of.
+json::value traced_layer(const ServedModel& model) {
+  return model.loaded.traced_layer < 0 ? json::value() : json::value(model.loaded.traced_layer);
+}
+
 json::object model_card(const std::string& name, const ServedModel& model, int64_t created) {
   return {{"id", name},
           {"object", "model"},
@@ -41,6 +46,8 @@ json::object model_card(const std::string& name, const ServedModel& model, int64
           {"max_model_len", model.api.max_model_len},
           {"meta", json::object{{"n_vocab", model.api.vocab_size},
                                 {"n_ctx_train", model.loaded.config->max_position_embeddings},
+                                {"index_topk", model.loaded.config->index_topk},
+                                {"traced_layer", traced_layer(model)},
                                 {"size", model.loaded.weight_bytes}}},
           {"permission", json::array{}}};
 }

@@ -31,6 +31,27 @@ json::value stop_reason(const std::string& stop_string, int32_t stop_token, cons
   return is_named ? json::value(stop_token) : json::value();
 }
 
+json::array selections_json(const SelectionTrace& trace) {
+  json::array lists;
+  auto run = trace.runs.begin();
+  for (const int32_t count : trace.num_runs) {
+    if (count == SelectionTrace::kNoRoom) {
+      lists.emplace_back(nullptr);
+      continue;
+    }
+    json::array list;
+    list.reserve(2 * static_cast<size_t>(count));
+    int32_t at = 0;
+    for (const auto end = run + count; run != end; ++run) {
+      list.emplace_back(run->begin - at);
+      list.emplace_back(run->end - run->begin);
+      at = run->end;
+    }
+    lists.emplace_back(std::move(list));
+  }
+  return lists;
+}
+
 std::optional<OpenAiError> error_of(EndReason reason, const std::string& why) {
   switch (reason) {
     case EndReason::kStop:

@@ -36,6 +36,9 @@ boost::json::object usage_json(const OpenAiUsage& usage);
 std::string_view finish_reason(EndReason reason, bool has_calls);
 // What ended the text: the string, a token that the client named, or null for the model's own end.
 boost::json::value stop_reason(const std::string& stop_string, int32_t stop_token, const std::vector<int32_t>& named);
+// A list for each token: how many tokens of the context are passed over, how many were read, and so on in turn from the
+// context's beginning; null where there is none to tell of.
+boost::json::array selections_json(const SelectionTrace& trace);
 // What a client is told of a choice that did not end by itself; nothing where it did.
 std::optional<OpenAiError> error_of(EndReason reason, const std::string& why);
 boost::json::object error_json(const OpenAiError& error);

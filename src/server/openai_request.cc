@@ -87,6 +87,12 @@ class Reader {
     fields_.boolean("include_reasoning", request_.include_reasoning);
     fields_.boolean("return_token_ids", request_.return_token_ids);
     fields_.boolean("return_drafted", request_.return_drafted);
+    fields_.boolean("return_selections", request_.return_selections);
+    if (request_.return_selections && !model_.sparse_attention)
+      unsupported("return_selections", "this model has no sparse attention, each token reads all before it");
+    if (request_.return_selections && model_.max_traced_rows == 0)
+      unsupported("return_selections", "this server keeps no selections; raise --max-traced-rows");
+    base_.request.trace_selections = request_.return_selections;
     fields_.boolean("return_tokens_as_token_ids", request_.tokens_as_ids);
     fields_.text("request_id", request_.request_id);
     if (request_.request_id.size() > kMostRequestIdBytes) {

@@ -57,9 +57,10 @@ struct OpenAiRequest {
   int32_t stream_interval = 0;    // of a stream: tokens of a choice in one chunk; 0: as the server has it
   bool include_reasoning = true;  // of a chat
   bool return_token_ids = false;
-  bool return_drafted = false;  // which tokens drafts had foretold
-  bool tokens_as_ids = false;   // tokens of log-probabilities are written "token_id:N"
-  std::string request_id;       // that the client chose; empty: none
+  bool return_drafted = false;     // which tokens drafts had foretold
+  bool return_selections = false;  // which tokens of the context sparse attention read for each
+  bool tokens_as_ids = false;      // tokens of log-probabilities are written "token_id:N"
+  std::string request_id;          // that the client chose; empty: none
 };
 
 // What a model brings with it.
@@ -70,7 +71,9 @@ struct OpenAiModel {
   std::string no_chat;                   // why
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
-  int32_t max_logprobs = -1;            // of the engine
+  int32_t max_logprobs = -1;  // of the engine
+  bool sparse_attention = false;
+  int32_t max_traced_rows = 0;          // of the engine
   GrammarCompiler* grammars = nullptr;  // outlives the reader; null: no structured output
   bool streams = false;                 // answers may be streamed
   // Where a request says nothing (generation_config.json); unset: 1, 1, all.

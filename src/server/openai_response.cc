@@ -39,6 +39,7 @@ void OpenAiChoice::add(const Output& output, bool keep_tokens) {
     logprobs.width = output.logprobs.width;
     logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
   }
+  selections.add(output.selections);
   if (!output.ended()) return;
   end_reason = output.end_reason;
   stop_string = output.stop_string;
@@ -52,6 +53,7 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& 
       include_reasoning_(request.include_reasoning),
       return_token_ids_(request.return_token_ids),
       return_drafted_(request.return_drafted),
+      return_selections_(request.return_selections),
       tokens_as_ids_(request.tokens_as_ids),
       hides_output_(request.hides_output),
       logprobs_(request.logprobs),
@@ -66,8 +68,9 @@ OpenAiCollector::OpenAiCollector(const OpenAiRequest& request, const Tokenizer& 
                         .skip_special_tokens = request.prompts[p].skip_special_tokens,
                         .tokens = of.prompt_logprobs >= 0 || return_token_ids_ ? of.prompt : std::vector<int32_t>(),
                         .logprobs = {.width = std::max(of.prompt_logprobs, 0)},
-                        .choices = std::vector<OpenAiChoice>(static_cast<size_t>(of.n),
-                                                             OpenAiChoice{.reader = {request, tokenizer}})});
+                        .choices = std::vector<OpenAiChoice>(
+                            static_cast<size_t>(of.n),
+                            OpenAiChoice{.reader = {request, tokenizer}, .selections = ToldSelections(request)})});
     open_ += of.n;
   }
 }
@@ -125,6 +128,8 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
         if (!chat) made["prompt_token_ids"] = json::value_from(prompt.tokens);
       }
       if (return_drafted_) made["drafted"] = json::value_from(choice.drafted);
+      if (return_selections_)
+        made["selections"] = selections_json(hides_output_ ? SelectionTrace() : choice.selections.all());
       made["finish_reason"] = finish_reason(choice.end_reason, !choice.answer.tool_calls.empty());
       made["stop_reason"] = stop_reason(choice.stop_string, choice.stop_token, stop_token_ids_);
       choices.push_back(std::move(made));

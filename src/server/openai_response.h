@@ -7,6 +7,7 @@
 
 #include "server/answer_reader.h"
 #include "server/openai_request.h"
+#include "server/openai_selections.h"
 
 namespace lantern {
 
@@ -24,6 +25,7 @@ struct OpenAiChoice {
   std::vector<int32_t> tokens = {};   // where they are told: with logprobs, or asked for
   std::vector<int32_t> drafted = {};  // places of tokens that drafts had foretold
   Logprobs logprobs = {};
+  ToldSelections selections;
   EndReason end_reason = EndReason::kNone;
   std::string stop_string = {};
   int32_t stop_token = -1;
@@ -66,6 +68,7 @@ class OpenAiCollector {
   bool include_reasoning_;
   bool return_token_ids_;
   bool return_drafted_;
+  bool return_selections_;
   bool tokens_as_ids_;
   bool hides_output_;
   int32_t logprobs_;

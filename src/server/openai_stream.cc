@@ -45,6 +45,7 @@ json::array calls_json(const std::vector<ToolCallDelta>& calls) {
 struct OpenAiStreamer::Choice {
   int32_t index = 0;
   AnswerReader reader;
+  ToldSelections selections;
   std::unique_ptr<CompletionLogprobs> lists = nullptr;  // of a completion with log-probabilities
   Output waiting = {};                                  // what no event has told
   OutputDelta delta = {};                               // of it
@@ -70,6 +71,7 @@ OpenAiStreamer::OpenAiStreamer(const OpenAiRequest& request, const Tokenizer& to
       include_reasoning_(request.include_reasoning),
       return_token_ids_(request.return_token_ids),
       return_drafted_(request.return_drafted),
+      return_selections_(request.return_selections),
       tokens_as_ids_(request.tokens_as_ids),
       echoes_(request.echoes),
       hides_output_(request.hides_output),
@@ -88,7 +90,8 @@ OpenAiStreamer::OpenAiStreamer(const OpenAiRequest& request, const Tokenizer& to
     if (return_token_ids_ || (echoes_ && logprobs_ >= 0)) prompt.tokens = of.request.prompt;
     prompt.logprobs.width = std::max(of.request.prompt_logprobs, 0);
     for (int32_t i = 0; i < of.request.n; ++i) {
-      Choice& choice = prompt.choices.emplace_back(Choice{.index = index++, .reader = {request, tokenizer}});
+      Choice& choice = prompt.choices.emplace_back(
+          Choice{.index = index++, .reader = {request, tokenizer}, .selections = ToldSelections(request)});
       if (!chat && logprobs_ >= 0)
         choice.lists = std::make_unique<CompletionLogprobs>(tokenizer, of.skip_special_tokens, tokens_as_ids_);
     }
@@ -120,6 +123,7 @@ void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::
   choice.delta.add(std::move(delta));
   Output& waiting = choice.waiting;
   waiting.add_tokens(output.tokens, output.drafted);
+  if (!hides_output_) choice.selections.add(output.selections);
   waiting.logprobs.width = output.logprobs.width;
   if (!output.logprobs.empty()) waiting.logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
   waiting.end_reason = output.end_reason;
@@ -150,7 +154,7 @@ std::string OpenAiStreamer::logprobs_of(const Prompt& prompt, Choice& choice) co
 }
 
 // `body` is a member: "delta":{...} or "text":"...". `last`: how the choice ended.
-std::string OpenAiStreamer::chunk(const Choice& choice, std::string_view body, std::string_view logprobs,
+std::string OpenAiStreamer::chunk(Choice& choice, std::string_view body, std::string_view logprobs,
                                   std::string_view finish, const Output* last) const {
   // Every token comes here: no format is read for it.
   std::string text;
@@ -176,6 +180,9 @@ std::string OpenAiStreamer::chunk(const Choice& choice, std::string_view body, s
   };
   if (return_token_ids_) add_list("token_ids", choice.waiting.tokens);
   if (return_drafted_) add_list("drafted", choice.waiting.drafted);
+  if (return_selections_)
+    fmt::format_to(std::back_inserter(text), ",\"selections\":{}",
+                   json::serialize(selections_json(choice.selections.take())));
   text += '}';
   text += tail(true);
   return text;
@@ -186,8 +193,8 @@ void OpenAiStreamer::add_chunks(Prompt& prompt, Choice& choice, std::vector<std:
   const Output* last = waiting.ended() ? &waiting : nullptr;
   std::string finish = "null";
   if (last != nullptr) finish = fmt::format("\"{}\"", finish_reason(waiting.end_reason, choice.reader.has_calls()));
-  const bool says_something =
-      !choice.delta.empty() || logprobs_ >= 0 || return_token_ids_ || return_drafted_ || continuous_usage_;
+  const bool says_something = !choice.delta.empty() || logprobs_ >= 0 || return_token_ids_ || return_drafted_ ||
+                              return_selections_ || continuous_usage_;
   if (endpoint_ == OpenAiEndpoint::kChatCompletions) {
     const bool has_tokens = !waiting.tokens.empty() || !choice.delta.empty();
     if (!choice.began || (says_something && has_tokens)) {

@@ -56,7 +56,7 @@ class OpenAiStreamer final : public AnswerStream {
   struct Prompt;
 
   void add_chunks(Prompt& prompt, Choice& choice, std::vector<std::string>& events);
-  std::string chunk(const Choice& choice, std::string_view body, std::string_view logprobs, std::string_view finish,
+  std::string chunk(Choice& choice, std::string_view body, std::string_view logprobs, std::string_view finish,
                     const Output* last) const;
   std::string tail(bool with_choices) const;
   std::string logprobs_of(const Prompt& prompt, Choice& choice) const;
@@ -72,6 +72,7 @@ class OpenAiStreamer final : public AnswerStream {
   bool include_reasoning_;
   bool return_token_ids_;
   bool return_drafted_;
+  bool return_selections_;
   bool tokens_as_ids_;
   bool echoes_;
   bool hides_output_;

@@ -36,6 +36,8 @@ const OpenAiModel& model() {
                                 .max_model_len = 2048,
                                 .vocab_size = 2048,
                                 .max_logprobs = 20,
+                                .sparse_attention = true,
+                                .max_traced_rows = 64,
                                 .grammars = &grammars,
                                 .streams = true,
                                 .temperature = {},

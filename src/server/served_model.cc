@@ -28,6 +28,8 @@ Result<std::unique_ptr<ServedModel>> load_served_model(const ServedModelOptions&
   api.tokenizer = &tokenizer;
   api.max_model_len = served->loaded.engine->settings().limits.max_model_len;
   api.max_logprobs = options.engine.max_logprobs;
+  api.sparse_attention = served->loaded.config->has_indexer();
+  api.max_traced_rows = served->loaded.engine->settings().max_traced_rows;
   api.vocab_size = served->loaded.config->vocab_size;
   std::vector<int32_t> ends = served->loaded.config->eos_token_ids;
   if (served->chat) ends.insert(ends.end(), served->chat->stop_ids().begin(), served->chat->stop_ids().end());

@@ -24,6 +24,7 @@ TinyServer::TinyServer(TinyServerOptions options) {
   of.engine.max_num_seqs = options.max_num_seqs;
   of.engine.kv_cache_bytes = int64_t{64} << 20;
   of.engine.num_draft_tokens = options.num_draft_tokens;
+  of.engine.max_traced_rows = options.max_traced_rows;
   if (options.gate) {
     of.engine.hooks = {{.wrap = [gate = options.gate](std::unique_ptr<Executor> executor) {
       return std::make_unique<GatedExecutor>(std::move(executor), gate);

@@ -18,6 +18,7 @@ struct TinyServerOptions {
   HttpLimits http = {};
   int32_t max_num_seqs = 16;
   int32_t num_draft_tokens = 0;
+  int32_t max_traced_rows = 0;
   std::string chat_format = "auto";
   bool with_model = true;                // false: it stays in the state of loading
   std::shared_ptr<Gate> gate = nullptr;  // before every step
