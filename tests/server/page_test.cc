@@ -33,7 +33,7 @@ TEST(PageTest, ComesWithItsTypeAndUnderAStrictPolicy) {
     EXPECT_EQ(policy.find('*'), std::string::npos) << policy;
     total += file.bytes.size();
   }
-  EXPECT_LT(total, size_t{60} << 10) << "of all files together";
+  EXPECT_LT(total, size_t{72} << 10) << "of all files together";
 }
 
 TEST(PageTest, WhatABrowserHasIsNotSentAgain) {

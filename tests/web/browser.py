@@ -1,6 +1,7 @@
 """The server and the browser as the tests of the page use them."""
 
 import atexit
+import json
 import subprocess
 import time
 import urllib.error
@@ -33,6 +34,11 @@ class Server:
                 return answer.status, dict(answer.headers), answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read().decode()
+
+    def post(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return answer.read().decode()
 
     def metric(self, name):
         """The sum of the samples of that name."""

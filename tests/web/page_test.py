@@ -1,9 +1,11 @@
 """The web page in headless Chromium: page_test.py LANTERN MODEL."""
 
+import json
 import re
 import sys
 
 from browser import Page, Server, wait
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 lantern, model = sys.argv[1:]
@@ -173,6 +175,108 @@ def tools_and_thoughts():
     page.set(thinking="")
     assert page.ask(MATHS[0]) == "6*7="
     page.close()
+
+
+def what_attention_read():
+    page = greedy()
+    # What the same question is told without the page: how often each token was read.
+    body = {"messages": [{"role": "user", "content": 6 * (APPLES + " ")}], "temperature": 0, "return_selections": True,
+            "cache_salt": "other"}  # so that neither finds what the other computed
+    choice = json.loads(server.post("/v1/chat/completions", body))["choices"][0]
+    context = json.loads(server.post("/tokenize", {**body, "return_token_strs": True}))["token_strs"]
+    reads = []
+    for numbers in choice["selections"]:
+        at, read = 0, []
+        for passed, taken in zip(numbers[::2], numbers[1::2]):
+            read += range(at + passed, at + passed + taken)
+            at += passed + taken
+        reads.append(read)
+    assert len(context) > 128 == len(reads[-1])
+    times = [sum(p in read for read in reads) for p in range(len(context) + len(reads))]
+
+    page.ask(body["messages"][0]["content"])
+    page.tab_to(".show-heat", Keys.SHIFT)
+    page.press(Keys.ENTER)
+    wait(lambda: page.all(".strip span"), "the strip is there")
+    heat, words, strip = page.one(".heat"), page.one(".words"), page.one(".strip")
+    assert page.one(".show-heat").get_attribute("aria-expanded") == "true"
+    titles = page.run("return [...document.querySelectorAll('.strip span')].map((cell) => cell.title)")
+    assert titles == [f"token {p + 1}, read {count} of {len(reads)} times" for p, count in enumerate(times)], titles
+    text = page.run("return [...document.querySelectorAll('.strip span')].map((cell) => cell.textContent).join('')")
+    assert text.startswith("".join(context).replace("\n", "⏎")) and APPLES in text
+    hottest = max(times)
+    warm = page.run("return [...document.querySelectorAll('.strip span')].map((cell) => cell.classList[0])")
+    assert warm == [f"h{-(-8 * count // hottest)}" for count in times], warm
+    assert f"{len(reads)} tokens of the answer read the context. Most read: " in words.text
+    assert f"(token {times.index(hottest) + 1}) {hottest} times" in words.text, words.text
+    assert "Layer 4" in heat.text and "128" in heat.text
+
+    # Token by token, by keys alone and then by the pointer; in words what colours say.
+    def shows(i):
+        assert words.text.startswith("“") and f", token {i + 1} of {len(reads)}, " in words.text, (i, words.text)
+        assert f"read 128 of {len(context) + i} tokens before it: " in words.text, words.text
+        assert strip.get_attribute("role") == "img" and strip.accessible_name == words.text
+        shown = page.run("return [...document.querySelectorAll('.strip span')].flatMap((cell, p) => "
+                         "cell.classList.contains('h8') ? [p] : [])")
+        assert shown == reads[i], (i, shown)
+    page.tab_to(".reads .token")
+    shows(0)
+    page.press(Keys.ARROW_RIGHT)
+    shows(1)
+    page.press(Keys.END)
+    shows(len(reads) - 1)
+    page.press(Keys.TAB)
+    assert not page.run("return document.activeElement.matches('.reads .token')"), "they are one stop of the tab key"
+    assert "Most read" in words.text
+    ActionChains(page.driver).move_to_element(page.all(".reads .token")[3]).perform()
+    shows(3)
+    ActionChains(page.driver).move_to_element(page.one(".bar")).perform()
+    wait(lambda: "Most read" in words.text, "all again")
+
+    # Warm is another colour than cold, and text is to be read on both, light and dark.
+    colours = """
+        const seen = (name) => {
+          const cell = document.createElement("span");
+          cell.className = name;
+          document.querySelector(".strip").append(cell);
+          const { backgroundColor, color } = getComputedStyle(cell);
+          const paint = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+          const light = [backgroundColor, color].map((one) => {
+            paint.fillStyle = one;
+            paint.fillRect(0, 0, 1, 1);
+            const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map((v) => v / 255)
+              .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+          });
+          cell.remove();
+          return [backgroundColor, (Math.max(...light) + 0.05) / (Math.min(...light) + 0.05)];
+        };
+        return ["h0", "h4", "h8"].map(seen);"""
+    for scheme in ["light", "dark"]:
+        page.prefer(scheme)
+        seen = page.run(colours)
+        assert len({colour for colour, _ in seen}) == 3 and all(contrast >= 4.5 for _, contrast in seen), (scheme, seen)
+
+    # A short context is read whole; nothing of it is kept for another visit, or where it is switched off.
+    page.press(Keys.ALT, "n")
+    page.ask(TWELVE)
+    page.one(".show-heat").click()
+    wait(lambda: page.all(".strip span"), "the strip is there")
+    page.tab_to(".reads .token")
+    assert re.search(r"read all \d+ tokens before it", page.one(".words").text)
+    assert page.run("return JSON.stringify({ ...localStorage }).includes('lists')") is False
+    page.set(trace=False)
+    page.ask(TWELVE)
+    assert len(page.all(".show-heat")) == 1
+    page.close()
+
+    # A server that keeps none is not asked.
+    without = Server(lantern, model, "--max-traced-rows", "0")
+    page = Page(without.url)
+    page.ready()
+    assert page.ask(TWELVE) and not page.all(".show-heat")
+    page.close()
+    without.stop()
 
 
 def live_view():
@@ -366,9 +470,9 @@ def a_lost_server():
     page.driver.quit()
 
 
-for step in [answers_come_in_pieces, stops_and_goes_on, works_without_a_mouse, tools_and_thoughts, live_view, light_and_dark,
-             everything_has_a_name, text_is_never_markup, only_this_server_is_asked, api_keys, can_be_switched_off,
-             a_lost_server]:
+for step in [answers_come_in_pieces, stops_and_goes_on, works_without_a_mouse, tools_and_thoughts, what_attention_read, live_view,
+             light_and_dark, everything_has_a_name, text_is_never_markup, only_this_server_is_asked, api_keys,
+             can_be_switched_off, a_lost_server]:
     step()
     print(step.__name__, "ok", flush=True)
 server.stop()

@@ -36,6 +36,16 @@ export async function models() {
   return (await (await ask("v1/models")).json()).data;
 }
 
+// The texts of the tokens that a conversation is to the model.
+export async function tokenTexts(body) {
+  const answer = await ask("tokenize", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, return_token_strs: true }),
+  });
+  return (await answer.json()).token_strs;
+}
+
 // The samples of /metrics: [{name, labels, value}].
 export async function metrics() {
   return parseMetrics(await (await ask("metrics")).text());

@@ -32,6 +32,11 @@ function setState(text, kind = "") {
   $("state").className = `state ${kind}`;
 }
 
+// Of the model that is asked.
+function card() {
+  return cards.find(({ id }) => id === $("model").value);
+}
+
 async function connect() {
   try {
     cards = await models();
@@ -159,7 +164,7 @@ function scroll(always = false) {
 }
 
 function showContext() {
-  const most = cards.find((card) => card.id === $("model").value)?.max_model_len;
+  const most = card()?.max_model_len;
   const stats = current.messages.findLast((message) => message.stats?.prompt !== undefined)?.stats;
   $("context").textContent = most && stats ? `${stats.prompt + stats.output} of ${most} tokens of context` : "";
 }
@@ -188,14 +193,16 @@ function stop() {
 // The answer to what stands in the open chat.
 async function answer() {
   const chat = current;
+  const { traced_layer: traced = null, index_topk: most } = card()?.meta ?? {};
   let body;
   try {
-    body = requestOf(cards.length > 0 ? $("model").value : undefined, chat.messages);
+    body = requestOf(cards.length > 0 ? $("model").value : undefined, chat.messages, traced !== null);
   } catch (error) {
     notice(`The tools in the settings cannot be read: ${error.message}`);
     return render();
   }
   const message = { role: "assistant", content: "", reasoning: "", calls: [], stats: { output: 0 }, tokens: [] };
+  if (body.return_selections) message.trace = { lists: [], layer: traced, most, body };
   chat.messages.push(message);
   const mine = { message, abort: new AbortController() };
   running = mine;
@@ -270,6 +277,7 @@ function take(message, event) {
   tokens.forEach(({ token, logprob }, i) => {
     message.tokens.push({ text: token, probability: Math.exp(logprob), drafted: drafted.includes(i) });
   });
+  message.trace?.lists.push(...(choice.selections ?? []));
   if (choice.finish_reason) stats.finish = choice.finish_reason;
 }
 

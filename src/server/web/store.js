@@ -1,6 +1,6 @@
 // Conversations and settings, which this browser alone keeps. A chat is {title, messages}; a message is
 //   {role: "user", content}
-//   {role: "assistant", content, reasoning, calls: [{id, name, arguments}], stats, error, tokens}
+//   {role: "assistant", content, reasoning, calls: [{id, name, arguments}], stats, error, tokens, trace}
 //   {role: "tool", call, content}      the result of the call of that id
 
 const kChats = "lantern.chats";
@@ -14,7 +14,7 @@ function read(name, otherwise) {
   }
 }
 
-export const settings = { tokens: true, ...read(kSettings, {}) };
+export const settings = { tokens: true, trace: true, ...read(kSettings, {}) };
 
 export function saveSettings() {
   localStorage.setItem(kSettings, JSON.stringify(settings));
@@ -22,11 +22,12 @@ export function saveSettings() {
 
 export const chats = read(kChats, []).filter((chat) => chat && Array.isArray(chat.messages));
 
-// Tokens are for the moment: they take many times the room of their text. False: the browser has no room left.
+// Tokens, and what they read, are for the moment: they take many times the room of their text. False: the browser has no room left.
 export function saveChats() {
   const kept = chats.filter((chat) => chat.messages.length > 0);
   try {
-    localStorage.setItem(kChats, JSON.stringify(kept, (name, value) => (name === "tokens" ? undefined : value)));
+    const passing = new Set(["tokens", "trace"]);
+    localStorage.setItem(kChats, JSON.stringify(kept, (name, value) => (passing.has(name) ? undefined : value)));
     return true;
   } catch {
     return false;
@@ -64,8 +65,8 @@ export function parseTools(text) {
   });
 }
 
-// The request for the answer that follows `messages`.
-export function requestOf(model, messages) {
+// The request for the answer that follows `messages`. `traces`: the server can tell what attention read.
+export function requestOf(model, messages, traces) {
   const body = { model, messages: [] };
   if (settings.system?.trim()) body.messages.push({ role: "system", content: settings.system });
   for (const message of messages) {
@@ -92,6 +93,7 @@ export function requestOf(model, messages) {
   const tools = parseTools(settings.tools);
   if (tools.length > 0) body.tools = tools;
   body.return_drafted = true;
-  if (settings.tokens) body.logprobs = true;
+  if (traces && settings.trace) body.return_selections = true;
+  if (settings.tokens || body.return_selections) body.logprobs = true;
   return body;
 }

@@ -1,5 +1,7 @@
 // A message as it is shown. What can be done with it is handed in: {regenerate, edit, answerCall}, each called with the
 // message; edit and answerCall with a text as well.
+import { tokenTexts } from "./api.js";
+import { heatNode } from "./heat.js";
 import { button, copyButton, element, showMarkdown } from "./markdown.js";
 
 const kUnsure = 0.5; // tokens that were less likely are marked
@@ -62,9 +64,10 @@ export class MessageView {
     this.calls = element("div");
     this.error = element("p", { class: "notice", role: "alert", hidden: true });
     this.tokens = element("div", { class: "tokens", hidden: true });
+    this.heat = element("div", { class: "heat", hidden: true });
     this.foot = element("div", { class: "foot" });
     this.node.append(element("span", { class: "hidden" }, "Model:"), this.thoughts, this.body, this.calls, this.error,
-      this.foot, this.tokens);
+      this.foot, this.tokens, this.heat);
     this.update(false);
   }
 
@@ -99,6 +102,23 @@ export class MessageView {
         currentTarget.setAttribute("aria-expanded", String(!this.tokens.hidden));
         if (!this.tokens.hidden) this.tokens.replaceChildren(...tokenNodes(message.tokens));
       }, { "aria-expanded": String(!this.tokens.hidden) }));
+    }
+    if (message.trace?.lists.length > 0) {
+      acts.append(button("act show-heat", "Attention", ({ currentTarget }) => {
+        this.heat.hidden = !this.heat.hidden;
+        currentTarget.setAttribute("aria-expanded", String(!this.heat.hidden));
+        if (!this.heat.hidden) this.showHeat();
+      }, { "aria-expanded": String(!this.heat.hidden) }));
+    }
+  }
+
+  async showHeat() {
+    const { trace, tokens } = this.message;
+    try {
+      const context = await tokenTexts(trace.body);
+      this.heat.replaceChildren(...heatNode(context, tokens.map(({ text }) => text), trace.lists, trace));
+    } catch (error) {
+      this.heat.replaceChildren(element("p", { class: "notice", role: "alert" }, error.message));
     }
   }
 
