@@ -11,7 +11,9 @@ std::atomic<bool> g_forbidden{false};
 
 }  // namespace
 
-bool amx_usable() { return missing_amx() == nullptr && !g_forbidden.load(std::memory_order_relaxed); }
+const char* missing_host_amx() {
+  return g_forbidden.load(std::memory_order_relaxed) ? "a test forbids AMX" : missing_amx();
+}
 
 void forbid_amx_for_test(bool forbidden) { g_forbidden.store(forbidden); }
 

@@ -175,7 +175,7 @@ __global__ void keep_selection_kernel(KeepSelectionParams p) {
 }  // namespace
 
 void index_choose(void* stream, const IndexSelectParams& p, const IndexScratch& s, int32_t first, int32_t tokens) {
-  const int64_t room = (most_shared_bytes() - static_cast<int64_t>(sizeof(ChooseShared)) - 1024) / 16 * 4;
+  const int64_t room = (device_traits().most_shared_bytes - static_cast<int64_t>(sizeof(ChooseShared)) - 1024) / 16 * 4;
   const auto piece = static_cast<int32_t>(std::min<int64_t>({s.row_stride, kMaxPiece, room}));
   const size_t shared = p.mode == IndexSelectParams::Mode::kScore ? static_cast<size_t>(piece) * 4 : 0;
   launch_overlapped(stream, "index top-k", &choose_kernel, static_cast<unsigned>(tokens), kThreads, shared, p, s, first,

@@ -1,5 +1,6 @@
 // Scores of the indexer. FP8 keys go through the tensor cores as f16, in which e4m3 values and their products' sums in
 // float are exact but for the order; other layouts and shapes go through a plain kernel in float.
+#include "attention/cuda_choice.h"
 #include "attention/cuda_launches.h"
 #include "attention/fp8_rows.cuh"
 #include "attention/indexer_cuda.cuh"
@@ -11,8 +12,8 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr unsigned kScoreBlocks = 64;  // for each token of a group
 constexpr int kTileWarps = 8;
-constexpr int kTileKeys = 16;
-constexpr int kTileDim = 128;
+constexpr int kTileKeys = kIndexTileKeys;
+constexpr int kTileDim = kIndexTileDim;
 constexpr int kSteps = kTileDim / 16;
 constexpr unsigned kTileBlocks = 264;  // for a group: two for each multiprocessor of the largest GPUs
 
@@ -181,15 +182,16 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, 1)
   }
 }
 
-bool tiles_take(const IndexSelectParams& p) {
-  return p.layout == IndexKeyLayout::kFp8 && p.dim == kTileDim && p.heads <= 64 && p.step.block_size % kTileKeys == 0 &&
-         p.block_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(p.cache.get()) % 16 == 0;
-}
-
 }  // namespace
 
 void index_scores(void* stream, const IndexSelectParams& p, const IndexScratch& s, int32_t first, int32_t tokens) {
-  const bool by_tiles = tiles_take(p);
+  const IndexScoreDesc desc{.layout = p.layout,
+                            .heads = p.heads,
+                            .dim = p.dim,
+                            .block_size = p.step.block_size,
+                            .block_bytes = p.block_bytes,
+                            .cache_aligned = reinterpret_cast<uintptr_t>(p.cache.get()) % 16 == 0};
+  const bool by_tiles = choose<IndexScoreKernel>(kIndexScoreKernels, desc, device_traits()) == IndexScoreKernel::kMma;
   const auto rows = static_cast<unsigned>(tokens);
   launch_overlapped(stream, "index query", by_tiles ? &prepare_query_kernel<true> : &prepare_query_kernel<false>,
                     dim3(static_cast<unsigned>(p.heads), rows), kThreads, 0, p, s, first);

@@ -9,7 +9,7 @@
 namespace lantern::cuda {
 namespace {
 
-constexpr int kPerThread = 4;  // columns
+constexpr int kPerThread = kKvPerThread;
 constexpr int kColumnThreads = kKvColumns / kPerThread;
 constexpr int kBatch = 8;  // rows on their way at once
 constexpr int kValueWarps = 8;
@@ -200,34 +200,52 @@ void project_tiles(void* stream, const ProjectValueParams& p) {
                     p);
 }
 
+template <class T>
+void absorb_few(void* stream, const AbsorbQueryParams& p) {
+  p.tokens <= 2 ? absorb_tiles<T, 1>(stream, p) : absorb_tiles<T, kTokenTile>(stream, p);
+}
+template <class T>
+void project_few(void* stream, const ProjectValueParams& p) {
+  p.tokens <= 2 ? project_tiles<T, 1>(stream, p) : project_tiles<T, 4>(stream, p);
+}
+
+bool aligned(const float* values, int64_t stride = 0) {
+  return reinterpret_cast<uintptr_t>(values) % 16 == 0 && stride % 4 == 0;
+}
+
 }  // namespace
 
 void absorb_query(void* stream, const AbsorbQueryParams& p) {
-  if (absorb_many_takes(p)) return absorb_many(stream, p);
-  if (kv_tiles_take(p.kv_b) && p.kv_b.nope_dim % kPerThread == 0) {
-    if (p.kv_b.dtype == DType::kBF16) {
-      return p.tokens <= 2 ? absorb_tiles<bf16_t, 1>(stream, p) : absorb_tiles<bf16_t, kTokenTile>(stream, p);
-    }
-    return p.tokens <= 2 ? absorb_tiles<e4m3_t, 1>(stream, p) : absorb_tiles<e4m3_t, kTokenTile>(stream, p);
+  const AbsorbQueryDesc desc{
+      .kv_b = p.kv_b,
+      .tokens = p.tokens,
+      .aligned = aligned(p.q.get(), p.q_token_stride) && p.q_head_stride % 4 == 0 && aligned(p.q_latent.get())};
+  switch (choose<KvProjectionKernel>(kAbsorbQueryKernels, desc, device_traits())) {
+    case KvProjectionKernel::kMany: return absorb_many(stream, p);
+    case KvProjectionKernel::kFew:
+      return p.kv_b.dtype == DType::kBF16 ? absorb_few<bf16_t>(stream, p) : absorb_few<e4m3_t>(stream, p);
+    default:
+      launch_overlapped(stream, "absorb_query", &absorb_query_kernel,
+                        dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
+                             blocks_for(p.tokens, kTokenTile)),
+                        kThreads, 0, p);
   }
-  launch_overlapped(stream, "absorb_query", &absorb_query_kernel,
-                    dim3(blocks_for(p.kv_b.kv_lora_rank, kThreads), static_cast<unsigned>(p.kv_b.heads),
-                         blocks_for(p.tokens, kTokenTile)),
-                    kThreads, 0, p);
 }
 void project_value(void* stream, const ProjectValueParams& p) {
-  if (project_many_takes(p)) return project_many(stream, p);
-  if (kv_tiles_take(p.kv_b) && p.kv_b.kv_lora_rank == kKvColumns &&
-      reinterpret_cast<uintptr_t>(p.out_latent.get()) % 16 == 0) {
-    if (p.kv_b.dtype == DType::kBF16) {
-      return p.tokens <= 2 ? project_tiles<bf16_t, 1>(stream, p) : project_tiles<bf16_t, 4>(stream, p);
-    }
-    return p.tokens <= 2 ? project_tiles<e4m3_t, 1>(stream, p) : project_tiles<e4m3_t, 4>(stream, p);
+  const ProjectValueDesc desc{.kv_b = p.kv_b,
+                              .tokens = p.tokens,
+                              .latents_aligned = aligned(p.out_latent.get()),
+                              .out_aligned = aligned(p.out.get())};
+  switch (choose<KvProjectionKernel>(kProjectValueKernels, desc, device_traits())) {
+    case KvProjectionKernel::kMany: return project_many(stream, p);
+    case KvProjectionKernel::kFew:
+      return p.kv_b.dtype == DType::kBF16 ? project_few<bf16_t>(stream, p) : project_few<e4m3_t>(stream, p);
+    default:
+      launch_overlapped(stream, "project_value", &project_value_kernel,
+                        dim3(blocks_for(p.kv_b.v_dim, kThreads / kWarp), static_cast<unsigned>(p.kv_b.heads),
+                             blocks_for(p.tokens, kTokenTile)),
+                        kThreads, 0, p);
   }
-  launch_overlapped(stream, "project_value", &project_value_kernel,
-                    dim3(blocks_for(p.kv_b.v_dim, kThreads / kWarp), static_cast<unsigned>(p.kv_b.heads),
-                         blocks_for(p.tokens, kTokenTile)),
-                    kThreads, 0, p);
 }
 
 }  // namespace lantern::cuda

@@ -9,10 +9,9 @@ namespace lantern::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTokens = 64, kOutputs = 128, kChunk = kKvPerLane;
+constexpr int kTokens = 64, kOutputs = kKvManyOutputs, kChunk = kKvPerLane;
 constexpr int kOwnTokens = 4, kOwnOutputs = 8;  // of a thread: 4 neighbours, and 4 half a tile further on
 constexpr int kOwn = kOwnTokens * kOwnOutputs;
-constexpr int64_t kManyTokens = 9;
 static_assert(kThreads * kOwn == kTokens * kOutputs);
 
 // By term, then by token or output; rows are some longer, against bank conflicts.
@@ -186,29 +185,14 @@ void launch(void* stream, const char* name, void (*kernel)(Params), int32_t outp
                     kThreads, 0, p);
 }
 
-bool aligned(const float* values, int64_t stride) {
-  return reinterpret_cast<uintptr_t>(values) % 16 == 0 && stride % 4 == 0;
-}
-
 }  // namespace
 
-bool absorb_many_takes(const AbsorbQueryParams& p) {
-  const KvUpProjection& w = p.kv_b;
-  return p.tokens >= kManyTokens && kv_tiles_take(w) && w.nope_dim % (kKvParts * kChunk) == 0 &&
-         w.kv_lora_rank % kOutputs == 0 && aligned(p.q.get(), p.q_token_stride) && p.q_head_stride % 4 == 0 &&
-         aligned(p.q_latent.get(), 0);
-}
 void absorb_many(void* stream, const AbsorbQueryParams& p) {
   launch(stream, "absorb_query many",
          p.kv_b.dtype == DType::kBF16 ? &absorb_many_kernel<bf16_t> : &absorb_many_kernel<e4m3_t>, p.kv_b.kv_lora_rank,
          p);
 }
 
-bool project_many_takes(const ProjectValueParams& p) {
-  const KvUpProjection& w = p.kv_b;
-  return p.tokens >= kManyTokens && kv_tiles_take(w) && w.kv_lora_rank == kKvColumns && w.v_dim % kOutputs == 0 &&
-         aligned(p.out_latent.get(), 0) && aligned(p.out.get(), 0);
-}
 void project_many(void* stream, const ProjectValueParams& p) {
   launch(stream, "project_value many",
          p.kv_b.dtype == DType::kBF16 ? &project_many_kernel<bf16_t> : &project_many_kernel<e4m3_t>, p.kv_b.v_dim, p);

@@ -1,6 +1,7 @@
 // Values of kv_b_proj on the device.
 #pragma once
 
+#include "attention/cuda_choice.h"
 #include "attention/mla.h"
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/convert.cuh"
@@ -49,24 +50,8 @@ __device__ inline float4 scaled(const float4& v, float scale) {
   return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
 }
 
-// How the tiles' kernels sum. A latent column of a query: the rows of a head in kKvParts runs, which are added in
-// order. An output: kKvPerLane neighbouring latent columns for each lane of a warp, whose sums are added as warp_sum()
-// does.
-constexpr int kKvColumns = 512;
-constexpr int kKvPerLane = kKvColumns / kWarp;
-constexpr int kKvParts = 4;
-
-// Whether kKvPerLane neighbouring columns lie together, with one scale.
-inline bool kv_tiles_take(const KvUpProjection& w) {
-  return (w.dtype == DType::kBF16 || w.dtype == DType::kF8E4M3) && w.kv_lora_rank % kKvPerLane == 0 &&
-         w.kv_lora_rank <= kKvColumns && w.row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0 &&
-         (w.block_rows == 0 || w.block_cols % kKvPerLane == 0);
-}
-
 // The kernels of many tokens (kv_projection_many_cuda.cu), with the same sums bit by bit.
-bool absorb_many_takes(const AbsorbQueryParams& p);
 void absorb_many(void* stream, const AbsorbQueryParams& p);
-bool project_many_takes(const ProjectValueParams& p);
 void project_many(void* stream, const ProjectValueParams& p);
 
 }  // namespace lantern::cuda

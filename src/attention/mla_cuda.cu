@@ -2,6 +2,7 @@
 // maximum and sum, and are joined in order at the end. The expanded form is computed like the absorbed one, to which it
 // is equal but for rounding: the query goes into the latent space and the result out of it within the block. Caches
 // that the tensor cores' kernels take go there, prefills some tokens at a time.
+#include "attention/cuda_choice.h"
 #include "attention/cuda_launches.h"
 #include "attention/kv_weights.cuh"
 #include "attention/mla_decode_tile.cuh"
@@ -201,7 +202,7 @@ void prefill_tiles(void* stream, const MlaPrefillParams& p) {
     if (p.lse) decode.lse = borrow_fixed(p.lse.get() + int64_t{first} * p.heads, int64_t{tokens} * p.heads);
     decode.scratch = borrow_fixed(p.scratch.get() + used, p.scratch_bytes - used);
     decode.scratch_bytes = p.scratch_bytes - used;
-    mla_decode_tiles(stream, decode);
+    mla_decode(stream, decode);
     const int64_t out = int64_t{p.heads} * p.kv_b.v_dim;
     project_value(stream, {.out_latent = borrow_fixed<const float>(out_latent, tokens * row),
                            .kv_b = p.kv_b,
@@ -214,7 +215,9 @@ void prefill_tiles(void* stream, const MlaPrefillParams& p) {
 }  // namespace
 
 void mla_decode(void* stream, const MlaDecodeParams& p) {
-  if (mla_tiles_take(p.cache)) return mla_decode_tiles(stream, p);
+  const auto kernel = choose<MlaDecodeKernel>(
+      kMlaDecodeKernels, MlaDecodeDesc{.cache = p.cache, .heads = p.heads, .tokens = p.step.tokens}, device_traits());
+  if (kernel != MlaDecodeKernel::kPortable) return mla_decode_tiles(stream, p, kernel == MlaDecodeKernel::kWgmma);
   check_widths(p.cache);
   launch_overlapped(
       stream, "mla_decode",
@@ -222,7 +225,8 @@ void mla_decode(void* stream, const MlaDecodeParams& p) {
       dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.step.tokens)), kThreads, 0, p);
 }
 void mla_prefill(void* stream, const MlaPrefillParams& p) {
-  if (mla_tiles_take(p.cache)) return prefill_tiles(stream, p);
+  const auto kernel = choose<MlaPrefillKernel>(kMlaPrefillKernels, MlaPrefillDesc{.cache = p.cache}, device_traits());
+  if (kernel == MlaPrefillKernel::kAbsorbed) return prefill_tiles(stream, p);
   check_widths(p.cache);
   launch_overlapped(
       stream, "mla_prefill",

@@ -5,9 +5,8 @@
 
 namespace lantern::cuda {
 
-// Whether mla_decode_tiles() takes a cache of this form on the current device.
-bool mla_tiles_take(const LatentCacheView& cache);
-// As mla_decode(), with queries and weights of the softmax rounded to bf16.
-void mla_decode_tiles(void* stream, const MlaDecodeParams& p);
+// As mla_decode(), with queries and weights of the softmax rounded to bf16; by the kernel of mla_decode_sm90_cuda.cu
+// where `warpgroups`.
+void mla_decode_tiles(void* stream, const MlaDecodeParams& p, bool warpgroups);
 
 }  // namespace lantern::cuda

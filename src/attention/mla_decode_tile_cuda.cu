@@ -20,8 +20,8 @@ constexpr unsigned kThreads = kWarps * kWarp;
 constexpr int kKeys = kMlaKeyTile;
 constexpr int kRank = kMlaRank;
 constexpr int kRowPieces = kMlaPieces;
-constexpr int kRowBytes = kRowPieces * 16;
-constexpr int kWeightBytes = kKeys * 2;  // a row of P
+constexpr int kRowBytes = kMlaRowBytes;
+constexpr int kWeightBytes = kMlaWeightBytes;
 constexpr int kFp8RowBytes = kMlaFp8RowBytes;
 
 // Where piece `piece` of row `row` lies in a tile of rows of `row_bytes`.
@@ -30,20 +30,7 @@ __device__ uint32_t swizzled(int row, int piece, int row_bytes) {
 }
 
 template <int kHeads, bool kFp8>
-struct Layout {
-  static constexpr int kQuery = 0;
-  static constexpr int kTile = kQuery + kHeads * kRowBytes;
-  static constexpr int kTileBytes = kKeys * kRowBytes;
-  // bf16 rows are copied to the other tile while one is worked on; FP8 rows come as they are, so many tiles ahead as
-  // there is room for, and are widened.
-  static constexpr int kOther = kTile + kTileBytes;
-  static constexpr int kOtherBytes = kFp8 ? kKeys * kFp8RowBytes : kTileBytes;
-  static constexpr int kAhead = !kFp8 || kHeads > 32 ? 1 : kHeads > 16 ? 2 : 3;
-  static constexpr int kWeights = kOther + kAhead * kOtherBytes;
-  static constexpr int kMaxima = kWeights + kHeads * kWeightBytes;  // [8][kHeads] floats
-  static constexpr int kBytes = kMaxima + 8 * kHeads * 4;
-};
-static_assert(Layout<64, false>::kBytes <= 227 << 10 && Layout<16, true>::kBytes <= 227 << 10);
+using Layout = MlaTileLayout<kHeads, kFp8>;
 
 // How the warps share out heads, keys and columns.
 template <int kHeads>
@@ -378,8 +365,6 @@ void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int
     launch_tiles<16, kFp8>(stream, p, s, first, tokens);
   } else if (p.heads <= 32 || p.step.tokens <= 8) {
     launch_tiles<32, kFp8>(stream, p, s, first, tokens);
-  } else if (compute_capability() == 90) {
-    mla_decode_sm90(stream, p, s, first, tokens);
   } else {
     launch_tiles<64, kFp8>(stream, p, s, first, tokens);
   }
@@ -387,15 +372,7 @@ void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int
 
 }  // namespace
 
-bool mla_tiles_take(const LatentCacheView& cache) {
-  const bool fp8 = cache.layout == LatentLayout::kFp8, bf16 = cache.layout == LatentLayout::kBf16;
-  return (fp8 || bf16) && cache.kv_lora_rank == kRank && cache.rope_dim == kMlaRope &&
-         cache.row_bytes == (fp8 ? kFp8RowBytes : kRowBytes) &&
-         reinterpret_cast<uintptr_t>(cache.data.get()) % 16 == 0 &&
-         most_shared_bytes() >= (fp8 ? Layout<64, true>::kBytes : Layout<64, false>::kBytes);
-}
-
-void mla_decode_tiles(void* stream, const MlaDecodeParams& p) {
+void mla_decode_tiles(void* stream, const MlaDecodeParams& p, bool warpgroups) {
   const int32_t most_keys = p.selection.counts ? p.selection.top_k : p.step.block_table_stride * p.step.block_size;
   MlaParts s{};
   // The most that any number of keys up to this has: mla_splits() does not grow steadily.
@@ -411,8 +388,12 @@ void mla_decode_tiles(void* stream, const MlaDecodeParams& p) {
   s.lse = s.out + int64_t{pass} * s.splits * p.heads * kRank;
   for (int32_t first = 0; first < p.step.tokens; first += pass) {
     const int32_t tokens = std::min(pass, p.step.tokens - first);
-    p.cache.layout == LatentLayout::kFp8 ? launch_tiles<true>(stream, p, s, first, tokens)
-                                         : launch_tiles<false>(stream, p, s, first, tokens);
+    if (warpgroups) {
+      mla_decode_sm90(stream, p, s, first, tokens);
+    } else {
+      p.cache.layout == LatentLayout::kFp8 ? launch_tiles<true>(stream, p, s, first, tokens)
+                                           : launch_tiles<false>(stream, p, s, first, tokens);
+    }
     if (s.splits == 1) continue;
     launch_overlapped(stream, "mla_decode join", &join_splits_kernel,
                       dim3(static_cast<unsigned>(p.heads), static_cast<unsigned>(tokens)), kRank / 4, 0, p, s, first);

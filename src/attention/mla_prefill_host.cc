@@ -4,9 +4,10 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "attention/cuda_attention.h"
-#include "attention/host_amx.h"
+#include "attention/host_choice.h"
 #include "attention/host_math.h"
 #include "attention/kv_up_projection.h"
 #include "attention/mla.h"
@@ -90,6 +91,10 @@ void expand_latents(const KvUpProjection& kv_b, const float* latents, int64_t ro
   context.threads.parallel_for((outputs + kExpandRows - 1) / kExpandRows, 4, std::ref(body));
 }
 
+HostPrefillKernel kernel_for(LatentLayout layout) {
+  return choose<HostPrefillKernel>(kHostPrefillKernels, HostPrefillDesc{layout}, DeviceTraits{});
+}
+
 class Prefill {
  public:
   Prefill(const MlaPrefillParams& p, HostContext& context)
@@ -99,7 +104,7 @@ class Prefill {
         rope_(p.cache.rope_dim),
         value_(p.kv_b.v_dim),
         expanded_stride_(int64_t{p.heads} * (nope_ + value_)),
-        split_(p.cache.layout != LatentLayout::kF32 && amx_usable()) {
+        split_(kernel_for(p.cache.layout) == HostPrefillKernel::kAmx) {
     check_kv_b(p.kv_b);
     CHECK(p.heads == p.kv_b.heads && p.cache.kv_lora_rank == p.kv_b.kv_lora_rank,
           "attention with {} heads and kv_lora_rank {} got a kv_b_proj of {} heads and {} columns", p.heads,
@@ -273,7 +278,9 @@ int64_t mla_prefill_scratch_bytes(int32_t max_tokens, const KvUpProjection& shap
 }
 
 std::string mla_host_implementation() {
-  return std::string(amx_usable() ? "amx_bf16x3, " : "highway, ") + host_math::target_name();
+  const auto kernel = static_cast<size_t>(kernel_for(LatentLayout::kBf16));
+  const std::string_view name = kHostPrefillKernels[kernel].name;
+  return std::string(name.substr(name.rfind('.') + 1)) + ", " + highway_target();
 }
 
 void mla_prefill(Stream& stream, const MlaPrefillParams& params) {

@@ -4,15 +4,10 @@
 
 #include "attention/mla.h"
 #include "attention/mla_splits.h"
+#include "attention/mla_tile_shape.h"
 #include "device/cuda/convert.cuh"
 
 namespace lantern::cuda {
-
-constexpr int kMlaRank = 512;
-constexpr int kMlaRope = 64;
-constexpr int kMlaPieces = (kMlaRank + kMlaRope) * 2 / 16;  // pieces of 16 bytes of a row of bf16
-constexpr int kMlaFp8RowBytes = kMlaRank + 4 * (kMlaRank / kFp8ScaleGroup) + 2 * kMlaRope;
-static_assert(kMlaFp8RowBytes % 16 == 0);
 
 struct MlaParts {
   float* out;      // [tokens of the pass, splits, heads, kMlaRank], where a token has several splits

@@ -614,7 +614,7 @@ void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_be
 
 const GemmKernel& gemm_amx_kernel() {
   static constexpr GemmKernel kKernel = {
-      .name = "amx_bf16",
+      .name = "linear.cpu.amx_bf16",
       .missing_on_machine = &missing_amx_bf16,
       .refuses = &refuses,
       .out_block = 32,

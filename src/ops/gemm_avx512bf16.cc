@@ -366,7 +366,7 @@ void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_be
 
 const GemmKernel& gemm_avx512bf16_kernel() {
   static constexpr GemmKernel kKernel = {
-      .name = "avx512_bf16",
+      .name = "linear.cpu.avx512_bf16",
       .missing_on_machine = &missing_avx512_bf16,
       .refuses = &refuses,
       .out_block = 4,

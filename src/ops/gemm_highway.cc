@@ -164,7 +164,7 @@ void multiply_best(const LinearParams& params, const GemmPanel& panel, int64_t o
 
 const GemmKernel& gemm_highway_kernel() {
   static constexpr GemmKernel kKernel = {
-      .name = "highway",
+      .name = "linear.cpu.highway",
       .missing_on_machine = []() -> const char* { return nullptr; },
       .refuses = [](const QuantizedMatrix&, LinearInput) -> const char* { return nullptr; },
       .out_block = 2,

@@ -80,7 +80,7 @@ void multiply(const LinearParams& params, const GemmPanel& panel, int64_t out_be
 
 const GemmKernel& gemm_simple_kernel() {
   static constexpr GemmKernel kKernel = {
-      .name = "simple",
+      .name = "linear.cpu.simple",
       .missing_on_machine = []() -> const char* { return nullptr; },
       .refuses = [](const QuantizedMatrix&, LinearInput) -> const char* { return nullptr; },
       .out_block = 1,

@@ -9,6 +9,7 @@
 #include "ops/cuda_ops.h"
 #include "ops/cuda_scratch.h"
 #include "ops/gemm_kernel.h"
+#include "ops/host_choice.h"
 
 namespace lantern {
 namespace {
@@ -34,10 +35,17 @@ int first_allowed() {
   return first;
 }
 
+Refusal refuse(size_t index, const QuantizedMatrix& weight, LinearInput input) {
+  const GemmKernel& kernel = kKernels[index]();
+  if (const char* missing = kernel.missing_on_machine(); missing != nullptr) return cannot(missing);
+  if (index < static_cast<size_t>(first_allowed())) return cannot("a later one was asked for");
+  const char* refused = kernel.refuses(weight, input);
+  return {.reason = refused, .by_choice = input == LinearInput::kExact};
+}
+
 const GemmKernel& choose(const QuantizedMatrix& weight, LinearInput input) {
-  for (size_t i = static_cast<size_t>(first_allowed()); i < kKernels.size(); ++i) {
-    const GemmKernel& kernel = kKernels[i]();
-    if (kernel.missing_on_machine() == nullptr && kernel.refuses(weight, input) == nullptr) return kernel;
+  for (size_t i = 0; i < kKernels.size(); ++i) {
+    if (!refuse(i, weight, input)) return kKernels[i]();
   }
   CHECK(false, "no implementation of linear takes a {} weight", to_string(weight.dtype));
   return gemm_simple_kernel();
@@ -192,8 +200,11 @@ std::vector<LinearImplementation> linear_host_implementations() {
   return list;
 }
 
-const char* linear_host_implementation_for(const QuantizedMatrix& weight, LinearInput input) {
-  return choose(weight, input).name;
+std::vector<Considered> consider_linear_host(const QuantizedMatrix& weight, LinearInput input) {
+  std::vector<Considered> all;
+  all.reserve(kKernels.size());
+  for (size_t i = 0; i < kKernels.size(); ++i) all.push_back({kKernels[i]().name, refuse(i, weight, input)});
+  return all;
 }
 
 Status force_linear_host_implementation(std::string_view name) {

@@ -49,8 +49,9 @@ void linear(Stream& stream, const LinearParams& params);
 // share their threads; each brings scratch of its own.
 void linear_host(std::span<const LinearParams> tasks, HostContext& context);
 
-// What this machine will run, e.g. "amx_bf16", "avx512_bf16", "highway": for `lantern doctor`. Weights that it refuses
-// (f32 and f16, kExact, unusual scale blocks) go to the next of the list that takes them; all end at "simple".
+// What this machine will run, e.g. "linear.cpu.amx_bf16": for `lantern doctor`. Weights that it refuses (f32 and f16,
+// kExact, unusual scale blocks) go to the next of the list that takes them (host_choice.h); all end at
+// "linear.cpu.simple".
 const char* linear_host_implementation();
 
 struct LinearImplementation {
@@ -59,8 +60,6 @@ struct LinearImplementation {
 };
 // Every implementation that was built, best first.
 std::vector<LinearImplementation> linear_host_implementations();
-// The implementation that takes this weight; for --explain-dispatch.
-const char* linear_host_implementation_for(const QuantizedMatrix& weight, LinearInput input);
 // From now on the list begins at `name`; "" puts the choice back to the best that the machine can run. Not while a
 // product runs: meant for start-up and tests. not_found for an unknown name, unsupported when the machine lacks it.
 Status force_linear_host_implementation(std::string_view name);

@@ -1,5 +1,6 @@
 #include "device/cuda/launch.cuh"
 #include "ops/arranged_rows.cuh"
+#include "ops/cuda_choice.h"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
 #include "ops/rounded_rows.cuh"
@@ -103,6 +104,13 @@ void launch_tile(void* stream, const LinearParams& p, const bf16_t* rounded) {
                                            : launch_tile<T, X, kGroups, kTileWarps / 2>(stream, p, rounded);
 }
 
+ProductKernel kernel_for(const LinearParams& p, int64_t rows) {
+  return choose<ProductKernel>(
+      kLinearKernels,
+      LinearDesc{.weight = p.weight, .input = p.input, .rows = rows, .x_aligned = aligned_rows(p.x.get(), p.x_stride)},
+      device_traits());
+}
+
 template <class T>
 void linear_tile(void* stream, const LinearParams& p) {
   if (p.rows <= kCudaRowsRoundedInPlace) return launch_tile<T, float, 1>(stream, p, nullptr);
@@ -117,7 +125,7 @@ void linear_tile(void* stream, const LinearParams& p) {
     pass.y = borrow_fixed(p.y.get() + first * p.y_stride, (pass.rows - 1) * p.y_stride + p.weight.rows);
     const int64_t x_first = p.x_rows ? 0 : first * p.x_stride;
     const int32_t* const x_rows = p.x_rows ? p.x_rows.get() + first : nullptr;
-    if (pass.rows >= kWideRows && wide_products_run()) {
+    if (kernel_for(p, pass.rows) == ProductKernel::kWgmma) {
       auto* const arranged = reinterpret_cast<std::byte*>(rounded);
       arrange_rows(stream, {.x = p.x.get() + x_first,
                             .x_stride = p.x_stride,
@@ -155,9 +163,8 @@ void linear_tile(void* stream, const LinearParams& p) {
 }  // namespace
 
 void linear(void* stream, const LinearParams& p) {
-  const QuantizedMatrix& w = p.weight;
-  if (p.input == LinearInput::kRounded && tile_takes(w) && aligned_rows(p.x.get(), p.x_stride)) {
-    return w.dtype == DType::kBF16 ? linear_tile<bf16_t>(stream, p) : linear_tile<e4m3_t>(stream, p);
+  if (kernel_for(p, p.rows) != ProductKernel::kPortable) {
+    return p.weight.dtype == DType::kBF16 ? linear_tile<bf16_t>(stream, p) : linear_tile<e4m3_t>(stream, p);
   }
   launch_overlapped(stream, "linear", &linear_kernel,
                     dim3(static_cast<unsigned>(p.weight.rows), blocks_for(p.rows, kRowTile)), kThreads, 0, p);

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "ops/host_choice.h"
 
 namespace lantern {
 namespace {
@@ -369,7 +372,7 @@ TEST_P(Linear, ARowsBitsDependOnThatRowAlone) {
   }
   for (const Case& c : list) {
     // Panels are the driver's matter, the same for all; here they would take a minute.
-    if (GetParam() == "simple" && c.rows > 100) continue;
+    if (GetParam() == "linear.cpu.simple" && c.rows > 100) continue;
     Operands operands(c);
     run(operands);
     const std::vector<float> whole = operands.y;
@@ -511,20 +514,44 @@ std::vector<std::string> built() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, Linear, testing::ValuesIn(built()),
-                         [](const auto& parameter) { return parameter.param; });
+                         [](const auto& parameter) { return parameter.param.substr(parameter.param.rfind('.') + 1); });
 
 TEST(LinearImplementations, EndAtOneThatTakesEverything) {
   const std::vector<std::string> names = runnable();
   ASSERT_FALSE(names.empty());
-  EXPECT_EQ(names.back(), "simple");
+  EXPECT_EQ(names.back(), "linear.cpu.simple");
   EXPECT_EQ(linear_host_implementation(), names.front());
+}
+
+// What --explain-dispatch says of a weight is what runs.
+TEST(LinearImplementations, AreConsideredAsTheyAreChosen) {
+  Operands plain({.dtype = DType::kF32, .outputs = 3, .cols = 7});
+  Operands rounded({.dtype = DType::kBF16, .outputs = 32, .cols = 64});
+  for (const std::string& forced : runnable()) {
+    ASSERT_TRUE(force_linear_host_implementation(forced).ok());
+    for (Operands* operands : {&plain, &rounded}) {
+      for (const LinearInput input : {LinearInput::kRounded, LinearInput::kExact}) {
+        const std::vector<Considered> all = consider_linear_host(operands->params().weight, input);
+        ASSERT_EQ(all.size(), linear_host_implementations().size());
+        const auto chosen = std::ranges::find_if(all, [](const Considered& c) { return !c.refusal; });
+        ASSERT_NE(chosen, all.end());
+        EXPECT_FALSE(all.back().refusal);
+        // Units of matrix products round x, and read no f32.
+        const bool in_float = input == LinearInput::kExact || operands == &plain;
+        const bool begins_later = forced == "linear.cpu.simple";
+        EXPECT_EQ(chosen->name, in_float && !begins_later ? "linear.cpu.highway" : forced);
+        for (auto before = all.begin(); before != chosen; ++before) EXPECT_STRNE(before->refusal.reason, "");
+      }
+    }
+  }
+  ASSERT_TRUE(force_linear_host_implementation("").ok());
 }
 
 TEST(LinearImplementations, RefuseUnknownNames) {
   const Status status = force_linear_host_implementation("fastest");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kNotFound);
-  EXPECT_NE(status.error().message().find("simple"), std::string::npos);
+  EXPECT_NE(status.error().message().find("linear.cpu.simple"), std::string::npos);
   EXPECT_STREQ(linear_host_implementation(), runnable().front().c_str());
 }
 

@@ -1,5 +1,6 @@
 #include "device/cuda/launch.cuh"
 #include "ops/arranged_rows.cuh"
+#include "ops/cuda_choice.h"
 #include "ops/cuda_launches.h"
 #include "ops/linear_rows.cuh"
 #include "ops/moe_rows.cuh"
@@ -260,11 +261,6 @@ __global__ void moe_combine_kernel(MoeParams p, MoeScratch s, int64_t first_toke
   p.y[t * p.hidden + i] += sum;
 }
 
-bool tiles_take(const ExpertWeights& w, const float* x) {
-  return tile_takes(w.gate) && tile_takes(w.up) && tile_takes(w.down) && w.gate.dtype == w.up.dtype &&
-         w.gate.dtype == w.down.dtype && aligned_rows(x, w.gate.cols);
-}
-
 // The tile kernels of a pass, for the splits that the weights' columns call for.
 template <class T, int kGroups, int kSplits>
 void mlp_gate_up_tiles(void* stream, const MlpParams& p, bf16_t* activation, const bf16_t* rounded, int64_t first,
@@ -316,34 +312,37 @@ void mlp_wide(void* stream, const MlpParams& p, int64_t first, int64_t tokens) {
 }
 
 template <class T>
-void mlp_by_tiles(void* stream, const MlpParams& p) {
+void mlp_mma(void* stream, const MlpParams& p, int64_t first, int64_t tokens) {
   const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
   bf16_t* const activation = rounded_rows_at(p.scratch.get());
-  for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
-    const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
-    if (tokens >= kWideRows && wide_products_run()) {
-      mlp_wide(stream, p, first, tokens);
-      continue;
-    }
-    bf16_t* rounded = nullptr;
-    if (tokens > kCudaRowsRoundedInPlace) {
-      rounded = activation + rounded_rows_bytes(tokens, intermediate) / 2;
-      round_rows(stream, {.x = p.x.get() + first * hidden,
-                          .x_stride = hidden,
-                          .x_rows = nullptr,
-                          .out = rounded,
-                          .rows = tokens,
-                          .cols = hidden,
-                          .real_rows = p.real_tokens.from(first)});
-    }
-    if (tokens <= 8) {
-      mlp_tiles<T, 1>(stream, p, activation, rounded, first, tokens);
-    } else if (tokens <= 16) {
-      mlp_tiles<T, 2>(stream, p, activation, rounded, first, tokens);
-    } else {
-      mlp_tiles<T, 4>(stream, p, activation, rounded, first, tokens);
-    }
+  bf16_t* rounded = nullptr;
+  if (tokens > kCudaRowsRoundedInPlace) {
+    rounded = activation + rounded_rows_bytes(tokens, intermediate) / 2;
+    round_rows(stream, {.x = p.x.get() + first * hidden,
+                        .x_stride = hidden,
+                        .x_rows = nullptr,
+                        .out = rounded,
+                        .rows = tokens,
+                        .cols = hidden,
+                        .real_rows = p.real_tokens.from(first)});
   }
+  if (tokens <= 8) {
+    mlp_tiles<T, 1>(stream, p, activation, rounded, first, tokens);
+  } else if (tokens <= 16) {
+    mlp_tiles<T, 2>(stream, p, activation, rounded, first, tokens);
+  } else {
+    mlp_tiles<T, 4>(stream, p, activation, rounded, first, tokens);
+  }
+}
+
+void mlp_portable(void* stream, const MlpParams& p, int64_t first, int64_t tokens) {
+  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
+  auto* activation = reinterpret_cast<float*>(p.scratch.get());
+  const unsigned tiles = blocks_for(tokens, kRowTile);
+  launch_overlapped(stream, "mlp gate and up", &mlp_gate_up_kernel,
+                    dim3(blocks_for(intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, activation, first, tokens);
+  launch_overlapped(stream, "mlp down", &mlp_down_kernel, dim3(blocks_for(hidden, kOutputsPerBlock), tiles), kThreads,
+                    0, p, static_cast<const float*>(activation), first, tokens);
 }
 
 template <class T, int kGroups, int kSplits>
@@ -405,57 +404,72 @@ void moe_wide(void* stream, const MoeParams& p, const MoeScratch& s, int64_t fir
       {.tiles = of_experts, .weight = w.down, .x = activation, .y = s.down, .y_stride = p.hidden, .accumulate = false});
 }
 
+void moe_mma(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, int64_t tokens, unsigned tiles) {
+  const bool bf16 = p.first_expert.gate.dtype == DType::kBF16;
+  if (s.tile_rows == kRowTile) {
+    bf16 ? moe_tiles<bf16_t, 1>(stream, p, s, first, tokens, tiles)
+         : moe_tiles<e4m3_t, 1>(stream, p, s, first, tokens, tiles);
+  } else {
+    bf16 ? moe_tiles<bf16_t, 4>(stream, p, s, first, tokens, tiles)
+         : moe_tiles<e4m3_t, 4>(stream, p, s, first, tokens, tiles);
+  }
+}
+
+void moe_portable(void* stream, const MoeParams& p, const MoeScratch& s, int64_t first, unsigned tiles) {
+  launch_overlapped(stream, "moe gate and up", &moe_gate_up_kernel,
+                    dim3(blocks_for(p.intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, s, first);
+  launch_overlapped(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), tiles), kThreads,
+                    0, p, s);
+}
+
+// Where experts have many rows the larger tiles read weights less often.
+int32_t moe_tile_rows(ProductKernel kernel, int64_t pairs, int64_t num_experts) {
+  if (kernel == ProductKernel::kWgmma) return wide_tile_rows(pairs / num_experts);
+  return kernel == ProductKernel::kMma && pairs > 4 * num_experts ? 4 * kRowTile : kRowTile;
+}
+
 }  // namespace
 
 void mlp(void* stream, const MlpParams& p) {
-  if (tiles_take(p.weights, p.x.get())) {
-    return p.weights.gate.dtype == DType::kBF16 ? mlp_by_tiles<bf16_t>(stream, p) : mlp_by_tiles<e4m3_t>(stream, p);
-  }
-  const int64_t hidden = p.weights.gate.cols, intermediate = p.weights.gate.rows;
-  auto* activation = reinterpret_cast<float*>(p.scratch.get());
+  const bool x_aligned = aligned_rows(p.x.get(), p.weights.gate.cols), bf16 = p.weights.gate.dtype == DType::kBF16;
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
-    const unsigned tiles = blocks_for(tokens, kRowTile);
-    launch_overlapped(stream, "mlp gate and up", &mlp_gate_up_kernel,
-                      dim3(blocks_for(intermediate, kOutputsPerBlock), tiles), kThreads, 0, p, activation, first,
-                      tokens);
-    launch_overlapped(stream, "mlp down", &mlp_down_kernel, dim3(blocks_for(hidden, kOutputsPerBlock), tiles), kThreads,
-                      0, p, static_cast<const float*>(activation), first, tokens);
+    const MlpDesc desc{.weights = p.weights, .tokens = tokens, .x_aligned = x_aligned};
+    switch (choose<ProductKernel>(kMlpKernels, desc, device_traits())) {
+      case ProductKernel::kWgmma: mlp_wide(stream, p, first, tokens); break;
+      case ProductKernel::kMma:
+        bf16 ? mlp_mma<bf16_t>(stream, p, first, tokens) : mlp_mma<e4m3_t>(stream, p, first, tokens);
+        break;
+      default: mlp_portable(stream, p, first, tokens);
+    }
   }
 }
 
 void moe(void* stream, const MoeParams& p) {
-  const bool by_tiles = tiles_take(p.first_expert, p.x.get());
+  const bool x_aligned = aligned_rows(p.x.get(), p.first_expert.gate.cols);
   for (int64_t first = 0; first < p.tokens; first += kTokensPerPass) {
     const int64_t tokens = std::min(kTokensPerPass, p.tokens - first);
     const int64_t pairs = tokens * p.experts_per_token;
-    // Where experts have many rows the larger tiles read weights less often. Arranged rows fit where rows of outputs
-    // and activations do in float.
-    const int64_t expert_rows = pairs / p.num_experts;
-    const bool wide = by_tiles && expert_rows >= 8 && wide_products_run();
-    const int32_t tile_rows = wide                                             ? wide_tile_rows(expert_rows)
-                              : by_tiles && pairs > 4 * int64_t{p.num_experts} ? 4 * kRowTile
-                                                                               : kRowTile;
+    const auto kernel = choose<ProductKernel>(kMoeKernels,
+                                              MoeDesc{.first_expert = p.first_expert,
+                                                      .num_experts = p.num_experts,
+                                                      .experts_per_token = p.experts_per_token,
+                                                      .tokens = tokens,
+                                                      .x_aligned = x_aligned},
+                                              device_traits());
+    // Arranged rows, of kWgmma, fit where rows of outputs and activations do in float.
+    const int32_t tile_rows = moe_tile_rows(kernel, pairs, p.num_experts);
     // Each expert that has rows may have one tile that is not full.
     const int64_t tiles = std::min(pairs, pairs / tile_rows + p.num_experts);
-    const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows, wide);
+    const MoeScratch s = moe_scratch(p.scratch.get(), p, tokens, tiles, tile_rows, kernel == ProductKernel::kWgmma);
     CHECK(s.bytes <= p.scratch_bytes, "{} experts and {} tokens have {} bytes of scratch and need {}", p.num_experts,
           tokens, p.scratch_bytes, s.bytes);
     sort_pairs(stream, p, s, first, tokens, tiles);
     const unsigned grid_tiles = blocks_for(tiles, 1);
-    if (wide) {
-      moe_wide(stream, p, s, first, grid_tiles);
-    } else if (by_tiles && p.first_expert.gate.dtype == DType::kBF16) {
-      tile_rows == kRowTile ? moe_tiles<bf16_t, 1>(stream, p, s, first, tokens, grid_tiles)
-                            : moe_tiles<bf16_t, 4>(stream, p, s, first, tokens, grid_tiles);
-    } else if (by_tiles) {
-      tile_rows == kRowTile ? moe_tiles<e4m3_t, 1>(stream, p, s, first, tokens, grid_tiles)
-                            : moe_tiles<e4m3_t, 4>(stream, p, s, first, tokens, grid_tiles);
-    } else {
-      launch_overlapped(stream, "moe gate and up", &moe_gate_up_kernel,
-                        dim3(blocks_for(p.intermediate, kOutputsPerBlock), grid_tiles), kThreads, 0, p, s, first);
-      launch_overlapped(stream, "moe down", &moe_down_kernel, dim3(blocks_for(p.hidden, kOutputsPerBlock), grid_tiles),
-                        kThreads, 0, p, s);
+    switch (kernel) {
+      case ProductKernel::kWgmma: moe_wide(stream, p, s, first, grid_tiles); break;
+      case ProductKernel::kMma: moe_mma(stream, p, s, first, tokens, grid_tiles); break;
+      default: moe_portable(stream, p, s, first, grid_tiles);
     }
     launch_overlapped(stream, "moe combine", &moe_combine_kernel,
                       dim3(blocks_for(p.hidden, kThreads), blocks_for(tokens, 1)), kThreads, 0, p, s, first);

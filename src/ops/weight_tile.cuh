@@ -11,26 +11,18 @@
 #include "device/cuda/block_reduce.cuh"
 #include "device/cuda/convert.cuh"
 #include "device/cuda/ptx.cuh"
+#include "ops/cuda_choice.h"
 #include "ops/linear.h"
 
 namespace lantern::cuda {
 
 constexpr int kTileWarps = 8;
 constexpr unsigned kTileThreads = kTileWarps * kWarp;
-constexpr int kChunk = 64;
 
 // Warps that share out the K of a weight of so many columns: all, or half where each would have little to do.
 constexpr int tile_splits(int64_t cols) { return cols >= 4096 ? kTileWarps : kTileWarps / 2; }
 template <int kSplits>
 constexpr int kSpans = kTileWarps / kSplits;
-
-// Whether the weight's format and place are such that weight_tile() takes it. For the host.
-inline bool tile_takes(const QuantizedMatrix& w) {
-  const bool bf16 = w.dtype == DType::kBF16 && w.block_rows == 0 && w.cols % kChunk == 0;
-  const bool fp8 = w.dtype == DType::kF8E4M3 && w.block_rows > 0 && w.block_rows % 16 == 0 &&
-                   w.block_cols == 2 * kChunk && w.cols % (2 * kChunk) == 0;
-  return (bf16 || fp8) && w.row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(w.data.get()) % 16 == 0;
-}
 
 // 16 neighbouring values of one row, as they lie in memory.
 template <class T>

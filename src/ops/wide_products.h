@@ -6,10 +6,6 @@
 
 namespace lantern::cuda {
 
-// Whether the current device has them. They pay for more rows than WeightTile takes at a time.
-bool wide_products_run();
-constexpr int64_t kWideRows = 33;
-
 // Rows of a tile: the weight is read once for so many.
 constexpr int kWideTileRows = 128, kSmallWideTileRows = 64;
 constexpr int wide_tile_rows(int64_t rows) { return rows > kSmallWideTileRows ? kWideTileRows : kSmallWideTileRows; }

@@ -164,8 +164,6 @@ void launch(void* stream, DType dtype, const Params& p) {
 
 }  // namespace
 
-bool wide_products_run() { return compute_capability() == 90; }
-
 void wide_linear(void* stream, const WideLinearParams& p) { launch(stream, p.weight.dtype, p); }
 void wide_gate_up(void* stream, const WideGateUpParams& p) { launch(stream, p.gate.dtype, p); }
 
