@@ -4,7 +4,7 @@
 set(attention_shared_sources
   src/base/check.cc src/base/result.cc
   src/device/bucket_key.cc src/device/capture_guard.cc src/device/device.cc src/device/memory_ledger.cc
-  src/attention/attention_c_abi.cc
+  src/attention/attention_c_abi.cc src/attention/c_arrays.cc
   src/attention/plan/plan_c_abi.cc src/attention/plan/plan_config.cc src/attention/plan/plan_faults.cc
   src/attention/plan/plan_on_host.cc src/attention/plan/plan_rows_host.cc src/attention/plan/plan_schedules_host.cc
   src/attention/plan/plan_tokens_host.cc src/attention/plan/step_limits.cc src/attention/plan/step_plan_buffers.cc)

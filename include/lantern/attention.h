@@ -8,8 +8,13 @@
  * sizeof: fields that an older caller does not know are taken as 0, and a newer caller is refused only where it uses
  * fields that this library does not know. Functions return LANTERN_OK, LANTERN_INVALID_ARGUMENT (what the host can see
  * of a call makes no sense: nothing was launched) or LANTERN_UNSUPPORTED (no CUDA in this build or on this machine, or
- * CUDA refuses); lantern_attention_last_error() has the sentence. What arrays hold is not looked at: slots and block
- * ids must lie in the cache, as those of a plan without errors do.
+ * CUDA refuses: of the kernels of an op those in front of the refused one have been launched, and its outputs mean
+ * nothing); lantern_attention_last_error() has the sentence.
+ *
+ * What arrays hold is looked at on the CPU, before an op runs: requests, context lengths, block ids of visible keys,
+ * counts and slots that lead out of the block table, a list or the cache are LANTERN_INVALID_ARGUMENT. On a GPU the
+ * host does not see them, and neither does a kernel look: they must lie in the cache, as those of a plan without errors
+ * do.
  *
  * Streams and graphs. On a GPU an op launches on `stream`, a cudaStream_t (NULL: the default stream), of the calling
  * thread's current device; it allocates nothing and waits for nothing, and its launches follow from sizes and from

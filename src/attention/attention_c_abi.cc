@@ -10,6 +10,7 @@
 #include <string>
 
 #include "attention/c_answer.h"
+#include "attention/c_arrays.h"
 #include "attention/cache_write.h"
 #include "attention/cuda_attention.h"
 #include "attention/cuda_stream_check.h"
@@ -20,6 +21,7 @@
 #include "attention/plan/plan_cuda.h"
 #include "base/c_struct.h"
 #include "device/device.h"
+#include "device/launch_failures.h"
 #include "device/stream.h"
 
 struct lantern_attention {
@@ -119,8 +121,9 @@ Status run(lantern_attention& attention, void* stream, void (*op)(Stream&, const
            CudaLaunch<Params> CudaAttention::* cuda, const Params& params) {
   if (attention.host == nullptr) {
     RETURN_IF_ERROR(check_cuda_stream(stream));
+    LaunchFailures refused;
     (cuda_attention()->*cuda)(stream, params);
-    return {};
+    return refused.status();
   }
   if (stream != nullptr) return refuse("the CPU has no stream, but one was given; pass NULL");
   op(*attention.host_stream, params);
@@ -132,6 +135,8 @@ struct LatentCache {
   int64_t row_bytes;
   int64_t bytes;
   lantern_latent_cache c;
+
+  int64_t num_slots() const { return int64_t{c.block_size} * c.num_blocks; }
 };
 
 // Sizes only.
@@ -158,6 +163,8 @@ struct IndexCache {
   int64_t block_bytes;
   int64_t bytes;
   lantern_index_cache c;
+
+  int64_t num_slots() const { return int64_t{c.block_size} * c.num_blocks; }
 };
 
 Result<IndexCache> read_cache(const lantern_index_cache* from) {
@@ -197,6 +204,12 @@ Result<Rows> read_rows(const lantern_cache_rows* from, int32_t width) {
   return rows;
 }
 
+// What arrays hold is seen on the CPU alone.
+Status check_rows(const lantern_attention& attention, const Rows& rows, int64_t num_slots) {
+  if (attention.host == nullptr) return {};
+  return check_written_slots(rows.slot_mapping.get(), rows.c.tokens, num_slots);
+}
+
 Status write_latents(lantern_attention* attention, const lantern_latent_cache* to, const lantern_cache_rows* from,
                      void* stream) {
   if (attention == nullptr) return refuse("attention is NULL");
@@ -204,6 +217,7 @@ Status write_latents(lantern_attention* attention, const lantern_latent_cache* t
   ASSIGN_OR_RETURN(const DevPtr<std::byte> data, data_of<std::byte>(cache));
   ASSIGN_OR_RETURN(const Rows rows, read_rows(from, cache.c.kv_lora_rank + cache.c.rope_dim));
   if (rows.c.hadamard != 0) return refuse("lantern_cache_rows.hadamard is for index keys, and must be 0 for latents");
+  RETURN_IF_ERROR(check_rows(*attention, rows, cache.num_slots()));
   return run(*attention, stream, &write_latent, &CudaAttention::write_latent,
              LatentWriteParams{.latent = rows.values,
                                .latent_stride = rows.stride,
@@ -223,6 +237,7 @@ Status write_index_keys(lantern_attention* attention, const lantern_index_cache*
   ASSIGN_OR_RETURN(const DevPtr<std::byte> data, data_of<std::byte>(cache));
   ASSIGN_OR_RETURN(const Rows rows, read_rows(from, cache.c.dim));
   RETURN_IF_ERROR(check_hadamard(rows.c.hadamard, cache.c.dim));
+  RETURN_IF_ERROR(check_rows(*attention, rows, cache.num_slots()));
   return run(*attention, stream, &write_index_key, &CudaAttention::write_index_key,
              IndexKeyWriteParams{.key = rows.values,
                                  .key_stride = rows.stride,
@@ -311,6 +326,7 @@ Status select_keys(lantern_attention* attention, const lantern_index_cache* of, 
   if (call.step.tokens == 0) return {};
   const int64_t tokens = call.step.tokens;
   ASSIGN_OR_RETURN(p.step, view_of(call.step, call.cache.c.block_size));
+  if (attention->host != nullptr) RETURN_IF_ERROR(check_visible_keys(p.step, call.cache.c.num_blocks));
   ASSIGN_OR_RETURN(p.query, kSelect.array("query", c.query, tokens * c.heads * dim));
   ASSIGN_OR_RETURN(p.weights, kSelect.array("weights", c.weights, tokens * c.heads));
   ASSIGN_OR_RETURN(p.positions, kSelect.array("positions", c.positions, tokens * c.top_k));
@@ -374,6 +390,10 @@ Status decode(lantern_attention* attention, const lantern_latent_cache* of, cons
   ASSIGN_OR_RETURN(p.q_latent, kDecode.array("q_latent", c.q_latent, tokens * c.heads * rank));
   ASSIGN_OR_RETURN(p.q_rope, kDecode.array("q_rope", c.q_rope, q_rope_floats));
   ASSIGN_OR_RETURN(p.selection, read_selection(c, tokens));
+  if (attention->host != nullptr) {
+    RETURN_IF_ERROR(p.selection.counts ? check_chosen_keys(p.step, p.selection, call.cache.num_slots())
+                                       : check_visible_keys(p.step, call.cache.c.num_blocks));
+  }
   ASSIGN_OR_RETURN(p.out, kDecode.array("out", c.out, tokens * c.heads * rank, kOutAlignment));
   if (c.lse != nullptr) {
     ASSIGN_OR_RETURN(p.lse, kDecode.array("lse", c.lse, tokens * c.heads));

@@ -169,6 +169,47 @@ TEST(AttentionArguments, SizesAreChecked) {
   });
 }
 
+// A key behind the end of the table, of a list or of the cache would be read from memory of somebody else.
+TEST(AttentionArguments, ArraysThatLeadOutOfTheCacheAreRefusedOnTheCpu) {
+  expect_refusals({
+      {[](Calls& c) { c.slot_mapping[1] = 192; }, "slot_mapping[1] is 192, but must be -1 to 191"},
+      {[](Calls& c) { c.slot_mapping[0] = -2; }, "slot_mapping[0] is -2, but must be -1 to 191"},
+      {[](Calls& c) { c.token_context_len[1] = 129; }, "token_context_len[1] is 129, but must be 0 to 128"},
+      {[](Calls& c) { c.token_context_len[0] = -1; }, "token_context_len[0] is -1, but must be 0 to 128"},
+      {[](Calls& c) { c.token_context_len[0] = 1 << 30; }, "token_context_len[0] is 1073741824"},
+      {[](Calls& c) { c.token_request[0] = 1; }, "token_request[0] is 1, but must be -1 to 0"},
+      {[](Calls& c) { c.token_request[1] = -2; }, "token_request[1] is -2, but must be -1 to 0"},
+      {[](Calls& c) { c.block_table[0] = 3; }, "block_table[0] is 3, but must be 0 to 2"},
+      {[](Calls& c) { c.block_table[0] = -1; }, "block_table[0] is -1, but must be 0 to 2"},
+      {[](Calls& c) { c.token_context_len[0] = 65, c.block_table[1] = 7; }, "block_table[1] is 7"},
+  });
+}
+
+TEST(AttentionArguments, ADecodeAloneIsRefusedThemToo) {
+  const Attention attention = make_attention(1);
+  const auto refused = [&](const auto& spoil) {
+    Calls c;
+    spoil(c);
+    const lantern_status status = lantern_mla_decode(attention.get(), &c.latents, &c.step, &c.decode, nullptr);
+    return status == LANTERN_OK ? std::string() : std::string(lantern_attention_last_error());
+  };
+  const auto dense = [](Calls& c) {
+    c.decode.top_k = 0;
+    c.decode.slots = c.decode.counts = nullptr;
+  };
+  EXPECT_EQ(refused([&](Calls&) {}), "");
+  EXPECT_EQ(refused(dense), "");
+  EXPECT_EQ(refused([&](Calls& c) { dense(c), c.token_context_len[1] = 129; }),
+            "token_context_len[1] is 129, but must be 0 to 128");
+  EXPECT_EQ(refused([](Calls& c) { c.counts[0] = 3; }), "counts[0] is 3, but must be 0 to 2");
+  EXPECT_EQ(refused([](Calls& c) { c.slots[2] = 192; }), "slots[2] is 192, but must be 0 to 191");
+  EXPECT_EQ(refused([](Calls& c) { c.slots[2] = -1; }), "slots[2] is -1, but must be 0 to 191");
+  // A list reads no table, and nobody reads what is behind its count or of padding.
+  EXPECT_EQ(refused([](Calls& c) { c.block_table[0] = 7, c.token_context_len[0] = 999, c.slots[1] = 9999; }), "");
+  EXPECT_EQ(refused([](Calls& c) { c.token_request[0] = -1, c.counts[0] = 99; }), "");
+  EXPECT_EQ(refused([&](Calls& c) { dense(c), c.block_table[1] = -7; }), "");
+}
+
 TEST(AttentionArguments, WrongSizesOfStructsAreRefused) {
   expect_refusals({
       {[](Calls& c) { c.config.struct_size = 0; }, "lantern_attention_config.struct_size is 0"},
