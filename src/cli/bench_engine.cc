@@ -14,6 +14,7 @@
 #include "base/median.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/engine_access.h"
 #include "cli/model_access.h"
 
@@ -310,6 +311,7 @@ Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_request
   }
   if (meter != nullptr) meter->attach(options);
   ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options));
+  RETURN_IF_ERROR(apply_dispatch_settings(values, *loaded.model));
   if (meter != nullptr) meter->know(loaded);
   return loaded;
 }

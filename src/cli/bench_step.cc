@@ -5,6 +5,7 @@
 #include "cli/bench_engine.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/json_writer.h"
 #include "cli/model_access.h"
 #include "ops/memory_read.h"
@@ -66,6 +67,7 @@ Result<int> run_bench_step(const Values& values) {
   const bool quiet = values.is_on("quiet");
   if (!quiet) print_notice("loading");
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, load(values, options.context, options.prefill_tokens));
+  RETURN_IF_ERROR(apply_dispatch_settings(values, session->model()));
   // What the ratio is against, read before each step: on a machine with other work both see the same of it.
   ThreadPool threads(static_cast<int>(values.integer("threads")));
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadBandwidthMeter> memory, ReadBandwidthMeter::create(threads, kMemoryBytes));

@@ -8,6 +8,7 @@
 #include "cli/bench_engine.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/json_writer.h"
 #include "cli/kernel_timer.h"
 #include "cli/model_access.h"
@@ -96,6 +97,7 @@ Result<int> run_bench_engine_step(const Values& values, std::string_view graphs)
   meter.attach(options);
   options.count_experts = false;  // of one token they are known, and counting them takes a kernel in each layer
   ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options));
+  RETURN_IF_ERROR(apply_dispatch_settings(values, *loaded.model));
   meter.know(loaded);
   if (!quiet) print_notice("measuring decode steps after the prompt");
   ASSIGN_OR_RETURN(const EngineStep step, measure(loaded, meter, context, repetitions));

@@ -16,9 +16,9 @@ namespace lantern::cli {
 namespace {
 
 // With --url it is the server that decides these.
-constexpr std::string_view kOfAModelHere[] = {"model",         "device",      "threads", "kv-cache-dtype",
-                                              "max-model-len", "chat-format", "drafter", "draft-tokens",
-                                              "strict-config", "mla-form",    "graphs"};
+constexpr std::string_view kOfAModelHere[] = {
+    "model",        "device",        "threads",  "kv-cache-dtype", "max-model-len",    "chat-format", "drafter",
+    "draft-tokens", "strict-config", "mla-form", "graphs",         "explain-dispatch", "require-impl"};
 
 constexpr std::string_view kOfAServer[] = {"api-key", "served-model-name"};
 

@@ -16,7 +16,8 @@ namespace {
 std::vector<SettingUse> with_model(std::vector<SettingUse> own) {
   std::vector<SettingUse> all = {{"model"}};
   all.insert(all.end(), own.begin(), own.end());
-  for (std::string_view name : {"device", "threads", "kv-cache-dtype", "max-model-len", "strict-config"}) {
+  for (std::string_view name :
+       {"device", "threads", "kv-cache-dtype", "max-model-len", "strict-config", "explain-dispatch", "require-impl"}) {
     all.push_back({name});
   }
   return all;
@@ -31,9 +32,10 @@ std::vector<SettingUse> of_engine_bench(std::vector<SettingUse> own) {
   all.insert(all.end(), own.begin(), own.end());
   all.push_back({"draft-tokens", std::nullopt, kDraftHelp});
   all.push_back({"data-parallel-size"});
-  for (std::string_view name : {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs",
-                                "max-num-batched-tokens", "kv-cache-memory", "enable-prefix-caching", "mla-form",
-                                "graphs", "device", "threads", "kv-cache-dtype", "max-model-len"}) {
+  for (std::string_view name :
+       {"drafter", "adaptive-drafts", "synthetic-acceptance", "max-num-seqs", "max-num-batched-tokens",
+        "kv-cache-memory", "enable-prefix-caching", "mla-form", "graphs", "device", "threads", "kv-cache-dtype",
+        "max-model-len", "explain-dispatch", "require-impl"}) {
     all.push_back({name});
   }
   all.push_back({"seed", "0", "Random seed of the prompts"});
@@ -263,6 +265,8 @@ const std::vector<Command>& commands() {
                     {"kv-cache-dtype"},
                     {"graphs", std::nullopt,
                      "Run the engine and replay graphs of its steps (any but none), or not: none, auto on a CPU"},
+                    {"explain-dispatch"},
+                    {"require-impl"},
                     {"json"},
                     {"quiet"}},
        .exactly_one_of = {"dummy", "model"},
@@ -356,6 +360,8 @@ const std::vector<Command>& commands() {
                     {"check-graphs"},
                     {"replays"},
                     {"seed", "1", "Random seed of the steps that --check-graphs replays"},
+                    {"explain-dispatch"},
+                    {"require-impl"},
                     {"json"}},
        .example = "lantern doctor",
        .watches_interrupts = false,

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/doctor_graphs.h"
 #include "cli/json_writer.h"
 #include "cli/model_access.h"
@@ -63,8 +65,28 @@ Finding check_cuda() {
   return {"cuda", Verdict::kMissing, device.error().message()};
 }
 
+// Each implementation that an op chooses for the model, once.
+std::string chosen_names(const std::vector<DispatchChoice>& report) {
+  std::vector<std::string_view> names;
+  for (const DispatchChoice& choice : report) {
+    const std::string_view name = choice.chosen().name;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Finding check_dispatch(const Values& values, const std::vector<DispatchChoice>& report) {
+  if (values.given("require-impl")) {
+    if (const Status met = require_implementations(report, values.text("require-impl")); !met.ok()) {
+      return failed("dispatch", met.error());
+    }
+  }
+  return {"dispatch", Verdict::kOk, chosen_names(report)};
+}
+
 // Loads the model and lets it say one token: what proves more than any list of files.
-void check_model(const Values& values, const Device& device, std::vector<Finding>& findings) {
+void check_model(const Values& values, const Device& device, std::vector<Finding>& findings,
+                 std::vector<DispatchChoice>& dispatch) {
   Result<std::filesystem::path> dir = model_dir(values);
   if (!dir.ok()) {
     findings.push_back(failed("model", dir.error()));
@@ -91,6 +113,8 @@ void check_model(const Values& values, const Device& device, std::vector<Finding
       {"model", Verdict::kOk,
        fmt::format("{}: {}, loaded in {:.2f} s, context {}", dir->string(),
                    lantern::to_string((*session)->config().architecture), seconds, (*session)->max_model_len())});
+  dispatch = report_dispatch((*session)->model());
+  findings.push_back(check_dispatch(values, dispatch));
   GenerateRequest request;
   request.max_tokens = 1;
   request.sampling.temperature = 0;
@@ -130,7 +154,9 @@ Result<int> run_doctor(const Values& values) {
                            : Finding{"gemm", Verdict::kMissing, fmt::format("{}: {}", gemm.name, gemm.missing)});
   }
   findings.push_back(check_cuda());
-  if (device.ok()) check_model(values, **device, findings);
+  std::vector<DispatchChoice> dispatch;
+  if (device.ok()) check_model(values, **device, findings, dispatch);
+  const bool explains = values.is_on("explain-dispatch");
 
   bool all_well = true;
   JsonWriter json;
@@ -143,8 +169,14 @@ Result<int> run_doctor(const Values& values) {
       write_text(fmt::format("{:<10} {:<7} {}\n", finding.name, to_string(finding.verdict), finding.text));
     }
   }
+  json.end_array();
   if (values.is_on("json")) {
-    write_text(fmt::format("{{\"ok\": {}, \"findings\": {}}}\n", all_well, json.end_array().take()));
+    JsonWriter explained;
+    if (explains) write_dispatch(explained, dispatch);
+    write_text(fmt::format("{{\"ok\": {}, \"findings\": {}{}{}}}\n", all_well, json.take(),
+                           explains ? ", \"dispatch\": " : "", explained.take()));
+  } else if (explains) {
+    write_text("\n" + dispatch_text(dispatch));
   }
   return all_well ? kSuccess : kFailure;
 }

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/generation_config.h"
 #include "cli/value_forms.h"
 
@@ -81,6 +82,7 @@ Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, b
   }
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(dir));
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::load(options));
+  RETURN_IF_ERROR(apply_dispatch_settings(values, session->model()));
   return LoadedModel{.session = std::move(session), .tokenizer = std::move(tokenizer), .name = dir.string()};
 }
 

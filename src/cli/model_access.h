@@ -28,8 +28,9 @@ struct LoadedModel {
   Tokenizer tokenizer;
   std::string name;  // the folder as given
 };
-// From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config and, where the command has
-// them, --indexer, or, if they generate, --draft-tokens, --drafter, --mla-form and --graphs.
+// From --model, --device, --threads, --kv-cache-dtype, --max-model-len, --strict-config, --explain-dispatch,
+// --require-impl and, where the command has them, --indexer, or, if they generate, --draft-tokens, --drafter,
+// --mla-form and --graphs.
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool generates);
 
 // The ids of --text_setting, --file_setting or --ids_setting, of which the command demands exactly one. Errors: nothing

@@ -14,6 +14,7 @@
 #include "cli/batch_results.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/engine_access.h"
 #include "cli/model_access.h"
 #include "server/openai_response.h"
@@ -222,6 +223,7 @@ Result<int> run_run_batch(const Values& values) {
     ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(values));
     options.engine.max_queued = kMaxQueued;
     ASSIGN_OR_RETURN(const std::unique_ptr<ServedModel> model, load_served_model(options));
+    RETURN_IF_ERROR(apply_dispatch_settings(values, *model->loaded.model));
     BatchRun batch(*model, input, results, 2 * static_cast<int32_t>(values.integer("max-num-seqs")), first_seed,
                    values.is_on("quiet"));
     Result<BatchRun::Totals> ran = batch.run();

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/dispatch.h"
 #include "cli/engine_access.h"
 #include "cli/serve.h"
 #include "server/api_server.h"
@@ -281,6 +282,7 @@ Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> ho
   api.set_http(http.get());
   http->start();
   ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model, load_served_model(options));
+  RETURN_IF_ERROR(apply_dispatch_settings(values, *model->loaded.model));
   const Engine& engine = *model->loaded.engine;
   const std::string text = start_up_text(values, *model, http->port());
   api.attach(std::move(model));

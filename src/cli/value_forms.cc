@@ -113,6 +113,17 @@ Status check_is_file(std::string_view text) {
   return text == "-" ? invalid("'-' is no file, and standard output is not written to; name a file") : Status();
 }
 
+Status check_name_patterns(std::string_view text) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (begin == end) {
+      return Error(ErrorCode::kInvalidArgument, "has an empty name; separate names with one comma, as *.wgmma,*.mma");
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
 Status check_chat_format(std::string_view text) { return text == "auto" ? Status() : form_of<parse_chat_format>(text); }
 
 }  // namespace lantern::cli

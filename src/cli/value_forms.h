@@ -24,6 +24,8 @@ Status check_has_text(std::string_view text);
 Status check_has_key(std::string_view text);
 // Not "-": what is written to a file of its own is no part of standard output.
 Status check_is_file(std::string_view text);
+// Patterns with commas between them, none of which is empty.
+Status check_name_patterns(std::string_view text);
 // "auto" or a name that parse_chat_format() knows.
 Status check_chat_format(std::string_view text);
 

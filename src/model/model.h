@@ -45,6 +45,7 @@ class Model {
   static Result<std::unique_ptr<Model>> create(Device& device, ModelConfig config,
                                                std::shared_ptr<const WeightStore> weights, const ModelOptions& options);
 
+  Device& device() const { return device_; }
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_->weights(); }
   const ModelOptions& options() const { return options_; }

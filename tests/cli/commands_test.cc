@@ -269,6 +269,59 @@ TEST(DoctorTest, FindsTheModelInOrder) {
   EXPECT_TRUE(json.at("ok").get_bool());
 }
 
+// The choice that a machine has no say in: FP8 and bf16 weights go to whatever the CPU has, exact products to Highway.
+TEST(DispatchTest, IsExplainedByTheDoctor) {
+  const boost::json::object json =
+      object_of(run_lantern({"doctor", "--device", "cpu", "--explain-dispatch", "--json"}));
+  EXPECT_TRUE(json.at("ok").get_bool());
+  bool router = false;
+  for (const boost::json::value& entry : json.at("dispatch").as_array()) {
+    const boost::json::object& choice = entry.as_object();
+    if (!choice.at("subject").as_string().starts_with("router")) continue;
+    router = true;
+    EXPECT_EQ(choice.at("op").as_string(), "linear");
+    EXPECT_EQ(choice.at("chosen").as_string(), "linear.cpu.highway");
+    EXPECT_EQ(choice.at("layers"), boost::json::value({1, 2, 3, 4, 5}));
+    for (const boost::json::value& passed : choice.at("passed_over").as_array()) {
+      EXPECT_FALSE(passed.as_object().at("reason").as_string().empty());
+    }
+  }
+  EXPECT_TRUE(router);
+  const Outcome text = run_lantern({"doctor", "--device", "cpu", "--explain-dispatch"});
+  EXPECT_NE(text.out.find("linear: router, BF16 8 x 256, layers 1-5\n  rows 1-512: linear.cpu.highway\n"),
+            std::string::npos)
+      << text.out;
+}
+
+TEST(DispatchTest, IsExplainedBesideAnAnswer) {
+  const Outcome outcome = run_lantern({"generate", "--device", "cpu", "--prompt", "Question:", "--max-tokens", "1",
+                                       "--temperature", "0", "--explain-dispatch", "--require-impl", "linear.cpu.*"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("linear: q_a_proj, BF16 128 x 256, layers 0-5\n"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out.find("linear"), std::string::npos) << outcome.out;
+}
+
+TEST(DispatchTest, WhatIsRequiredAndNotChosenEndsTheStart) {
+  const std::vector<std::string> generate = {"generate", "--device",     "cpu", "--prompt",
+                                             "x",        "--max-tokens", "1",   "--require-impl"};
+  const auto requiring = [&](const char* patterns) {
+    std::vector<std::string> line = generate;
+    line.emplace_back(patterns);
+    return run_lantern(line);
+  };
+  // Highway stands before it and takes everything.
+  const Outcome fallback = requiring("linear.cpu.simple");
+  EXPECT_EQ(fallback.exit_code, 1);
+  EXPECT_NE(fallback.err.find("but linear.cpu.simple is required"), std::string::npos) << fallback.err;
+  EXPECT_EQ(fallback.out, "");
+  const Outcome unknown = requiring("linear.sm90a.*");
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_NE(unknown.err.find("no implementation is called 'linear.sm90a.*'"), std::string::npos) << unknown.err;
+  const Outcome empty = requiring("linear.*,");
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_NE(empty.err.find("--require-impl"), std::string::npos) << empty.err;
+}
+
 TEST(DoctorTest, ReplaysPlanGraphs) {
   const boost::json::object json =
       object_of(run_lantern({"doctor", "--check-graphs", "--device", "cpu", "--replays", "300", "--json"}));

@@ -56,9 +56,9 @@ const std::vector<ThirdParty> kThirdParties{
 
 // Headers of the system and the compiler that sources and tests' headers (not other headers) may use.
 const std::set<std::string_view> kSystemHeaders{
-    "cpuid.h",       "fcntl.h",  "immintrin.h", "langinfo.h",     "poll.h",       "pthread.h",
-    "sched.h",       "signal.h", "sys/mman.h",  "sys/ioctl.h",    "sys/socket.h", "sys/stat.h",
-    "sys/syscall.h", "time.h",   "termios.h",   "sys/resource.h", "unistd.h"};
+    "cpuid.h",    "fcntl.h",       "fnmatch.h", "immintrin.h", "langinfo.h",     "poll.h",
+    "pthread.h",  "sched.h",       "signal.h",  "sys/mman.h",  "sys/ioctl.h",    "sys/socket.h",
+    "sys/stat.h", "sys/syscall.h", "time.h",    "termios.h",   "sys/resource.h", "unistd.h"};
 
 struct Include {
   std::string path;
