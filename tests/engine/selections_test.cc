@@ -151,13 +151,13 @@ TEST(EngineSelections, PreemptedSequencesTellThemOnce) {
   RunOptions options = traced(2);
   options.settings.limits.block_size = 16;
   options.settings.limits.max_blocks_per_request = 128;
-  options.settings.limits.num_blocks = 40;
+  options.settings.limits.num_blocks = 24;
   const std::vector<Request> requests = traced_requests(20, 40);
   Reference reference;
   const auto run = EngineRun::create(options);
   for (const Request& request : requests) run->submit(request);
   run->run(48);
-  EXPECT_GT(run->stats().preemptions, 3);
+  EXPECT_GT(run->stats().preemptions, 0);
   expect_as_chosen(*run, requests, reference, kLastLayer, "few blocks");
 }
 

@@ -140,7 +140,7 @@ Request Simulation::make_request(const SimEvent& event) const {
   if (event.b % 6 == 2) request.constraint = std::make_shared<FakeConstraint>(settings_.executor.vocab);
   // More than the engine gives is refused.
   if (event.c % 4 == 1) request.logprobs = event.d % 5;
-  request.trace_selections = event.b % 3 == 1;
+  request.trace_selections = event.b % 3 == 1 && (engine.max_traced_rows > 0 || event.c % 8 == 0);
   if (event.d % 4 == 2) request.prompt_logprobs = std::min(event.c % 3, std::max(engine.max_logprobs, 0));
   return request;
 }
