@@ -1,23 +1,18 @@
 #include "engine/measure_step_cost.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <vector>
 
 #include "attention/plan/int_arena.h"
 #include "device/persistent_buffer.h"
+#include "engine/cost_by_runs.h"
 #include "ops/sampling.h"
 
 namespace lantern {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A size that takes longer is the last one, and is measured once.
-constexpr double kLongSeconds = 0.1;
-constexpr double kSecondsOfOneSize = 0.02;
-constexpr int32_t kMostRuns = 10;
 
 class Measurement {
  public:
@@ -113,31 +108,15 @@ class Measurement {
     }
   }
 
-  // The shortest of some runs of each size: what disturbs a run makes it longer.
   template <class Run>
   TokenCost by_size(Run&& run) {
-    std::array<double, TokenCost::kSizes> seconds{};
-    int32_t count = 0;
-    for (; count < TokenCost::kSizes && (count == 0 || (1 << count) <= most_); ++count) {
-      double best = 1e30;
-      double total = 0;
-      for (int32_t i = 0; i < kMostRuns && (i == 0 || total < kSecondsOfOneSize); ++i) {
-        stream_.synchronize();
-        const Clock::time_point start = Clock::now();
-        run(1 << count);
-        stream_.synchronize();
-        const double took = std::chrono::duration<double>(Clock::now() - start).count();
-        // The first run of all reads weights that were never read before.
-        if (count > 0 || i > 0 || took > kLongSeconds) best = std::min(best, took);
-        total += took;
-      }
-      seconds[static_cast<size_t>(count)] = best;
-      if (best > kLongSeconds && count > 0) {
-        ++count;
-        break;
-      }
-    }
-    return TokenCost::from_powers(seconds.data(), count);
+    return cost_by_runs(most_, [&](int32_t tokens) {
+      stream_.synchronize();
+      const Clock::time_point start = Clock::now();
+      run(tokens);
+      stream_.synchronize();
+      return std::chrono::duration<double>(Clock::now() - start).count();
+    });
   }
 
   const Model& model_;
