@@ -15,11 +15,11 @@ TokenCost TokenCost::linear(double fixed, double per_token) {
 TokenCost TokenCost::from_powers(const double* values, int32_t count) {
   CHECK(count >= 1 && count <= kSizes, "{} sizes were measured", count);
   TokenCost cost;
-  for (int32_t i = 0; i < kSizes; ++i) {
-    const double before = i >= 1 ? cost.powers_[static_cast<size_t>(i) - 1] : 0;
-    const double two_before = i >= 2 ? cost.powers_[static_cast<size_t>(i) - 2] : 0;
-    const double value = i < count ? values[i] : before + (i >= 2 ? 2 : 1) * (before - two_before);
-    cost.powers_[static_cast<size_t>(i)] = std::max(value, before);
+  std::array<double, kSizes>& powers = cost.powers_;
+  std::copy_n(values, count, powers.begin());
+  for (auto i = static_cast<size_t>(count) - 1; i > 0; --i) powers[i - 1] = std::min(powers[i - 1], powers[i]);
+  for (auto i = static_cast<size_t>(count); i < powers.size(); ++i) {
+    powers[i] = i == 1 ? 2 * powers[0] : powers[i - 1] + 2 * (powers[i - 1] - powers[i - 2]);
   }
   return cost;
 }

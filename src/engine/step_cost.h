@@ -13,8 +13,8 @@ class TokenCost {
   static constexpr int32_t kSizes = 17;  // up to 65536 tokens
 
   static TokenCost linear(double fixed, double per_token);
-  // Of 2^i tokens for each value; sizes beyond follow the line of the last two (one value: as if all of it were for the
-  // token). No size costs less than a smaller one. Precondition: 1 to kSizes values.
+  // Of 2^i tokens for each value, 1 to kSizes; sizes beyond follow the line of the last two (one value: as if all of it
+  // were for the token). No size costs more than a larger one: what disturbs a measurement makes it longer.
   static TokenCost from_powers(const double* values, int32_t count);
 
   double at(double tokens) const;

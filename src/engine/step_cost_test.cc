@@ -22,13 +22,18 @@ TEST(TokenCost, IsStraightBetweenPowersOfTwo) {
   EXPECT_DOUBLE_EQ(cost.at(1 << 20), 4.0 + ((1 << 20) - 8) * 0.125);
 }
 
+// A size that was disturbed costs no more than a larger one that was not: else the larger one seemed to come for
+// nothing.
 TEST(TokenCost, NeverFallsWithTheSize) {
   const double disturbed[] = {1.0, 5.0, 2.0, 6.0};
   const TokenCost cost = TokenCost::from_powers(disturbed, 4);
-  EXPECT_EQ(cost.at(4), 5.0);
+  EXPECT_EQ(cost.at(1), 1.0);
+  EXPECT_EQ(cost.at(2), 2.0);
+  EXPECT_EQ(cost.at(4), 2.0);
   EXPECT_EQ(cost.at(8), 6.0);
   const double falling[] = {3.0, 2.0};
-  EXPECT_EQ(TokenCost::from_powers(falling, 2).at(100), 3.0);
+  EXPECT_EQ(TokenCost::from_powers(falling, 2).at(1), 2.0);
+  EXPECT_EQ(TokenCost::from_powers(falling, 2).at(100), 2.0);
   const double one[] = {2.0};
   EXPECT_EQ(TokenCost::from_powers(one, 1).at(8), 16.0);
 }
