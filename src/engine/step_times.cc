@@ -53,7 +53,10 @@ double StepTimes::ratio_of(int32_t size, int32_t passes) const {
     for (const int32_t other : {size - distance, size + distance}) {
       if (other < 0 || other >= kSizes) continue;
       const Cell* found = passes > 0 ? nearest_drafts(other, passes) : &cell(other, 0);
-      if (found != nullptr && found->count > 0) return found->ratio;
+      if (found == nullptr || found->count == 0) continue;
+      // Drafts of another size tell what drafts take beside plain steps. Their time by itself would be held against
+      // plain times that are known better here, and an error of the measurement taken for drafts that pay.
+      return passes > 0 ? found->ratio / ratio_of(other, 0) * ratio_of(size, 0) : found->ratio;
     }
   }
   // What is slower than it was measured is so with drafts too.

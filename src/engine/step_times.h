@@ -21,8 +21,8 @@ class StepTimes {
   void record(int32_t num_decodes, int32_t num_tokens, int32_t draft_passes, double time);
 
   // Expected time of such a step: step_time() times the median of what the last such steps took beside it. Where there
-  // were none: beside those of the nearest draft length, then of the nearest number of rows, then of steps without
-  // drafts.
+  // were none: times that of the nearest draft length; then that of the nearest number of rows, where steps with drafts
+  // are taken to be as much dearer than plain ones as there; then that of steps without drafts.
   double at(int32_t num_decodes, int32_t num_tokens, int32_t draft_passes) const;
 
   // Steps recorded for such numbers of rows, up to kMemory: those that at() goes by itself.

@@ -68,6 +68,7 @@ TEST(StepTimes, TakeTheNearestWhereNothingWasSeen) {
   EXPECT_DOUBLE_EQ(ratio(8, 0), 2);
   record(64, 0, 3);
   EXPECT_DOUBLE_EQ(ratio(64, 0), 3);
+  EXPECT_DOUBLE_EQ(ratio(64, 1), 5 * 3 / 2.0) << "as much dearer than plain steps as for 8";
   EXPECT_DOUBLE_EQ(ratio(16, 0), 2) << "8 is nearer";
   record(8, 1, 4);
   EXPECT_DOUBLE_EQ(ratio(8, 1), 4);
