@@ -222,8 +222,11 @@ class TokenStream {
  public:
   // Waits for the next output. Nothing when every choice has ended and all was read.
   std::optional<Output> next() { return take(-1); }
-  // Nothing also when none comes in time; ended() tells the two apart.
-  std::optional<Output> next_for(std::chrono::milliseconds timeout) { return take(timeout.count()); }
+  // Nothing also when none comes in time; ended() tells the two apart. Waits for nothing where `timeout` is below 0, as
+  // what is left until a moment that has passed.
+  std::optional<Output> next_for(std::chrono::milliseconds timeout) {
+    return take(std::max<int64_t>(timeout.count(), 0));
+  }
   // Every choice has ended and all was read.
   bool ended() const { return ended_; }
   // Choices that have not ended end with LANTERN_END_CANCELLED. Any thread.

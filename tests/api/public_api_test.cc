@@ -206,6 +206,18 @@ TEST(PublicApi, CancellingWaitingAndTimeouts) {
   ASSERT_TRUE(stream->next());
   stream->cancel();
   EXPECT_EQ(read_all(*stream)[0].last.end_reason, LANTERN_END_CANCELLED);
+  // Where nothing can come, a moment that has passed is not waited for; for ever would be until the hook gives up.
+  std::atomic<bool> may_go_on{false};
+  auto held = engine().submit({.prompt = kQuestion, .max_tokens = 1, .allowed_tokens = [&](lantern::NextToken& next) {
+                                 for (int i = 0; i < 5000 && !may_go_on; ++i)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 next.allow_all();
+                               }});
+  ASSERT_TRUE(held.ok());
+  EXPECT_FALSE(held->next_for(std::chrono::milliseconds(-1)));
+  EXPECT_FALSE(held->ended());
+  may_go_on = true;
+  EXPECT_EQ(read_all(*held)[0].tokens.size(), 1u);
   const Answer late = ask({.prompt = kQuestion, .ignore_eos = true, .timeout = std::chrono::milliseconds(30)});
   EXPECT_EQ(late.last.end_reason, LANTERN_END_TIMEOUT);
   {
