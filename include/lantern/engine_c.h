@@ -38,7 +38,7 @@ typedef struct lantern_engine_config {
   int32_t max_num_seqs;           /* sequences that run at a time; 0: 64 */
   int32_t max_num_batched_tokens; /* tokens of a step; 0: 512, or what drafts for every sequence need */
   int32_t num_draft_tokens;       /* tokens drafted for each sequence and step; the text is the same. 0: none */
-  int32_t max_queued;             /* sequences that wait; more are refused. 0: 10000 */
+  int32_t max_queued;             /* sequences that wait, up to 1000000; more are refused. 0: 10000 */
   int32_t no_prefix_caching;      /* not 0: prompts share nothing */
   int32_t strict_config;          /* not 0: a field of config.json that is not known is an error */
   int32_t reserved;               /* 0 */

@@ -9,6 +9,9 @@
 namespace lantern {
 namespace {
 
+// Every sequence that may wait has its record from the start, of about half a kilobyte.
+constexpr int32_t kMostQueued = 1'000'000;
+
 Status at_least(const char* name, int64_t value, int64_t lowest) {
   if (value >= lowest) return {};
   return Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}; set it to at least {}", name, value, lowest));
@@ -38,6 +41,10 @@ Result<EngineSettings> EngineSettings::checked(const EngineSettings& settings) {
       at_least("max_blocks_per_request", limits.max_blocks_per_request, result.blocks_for(limits.max_model_len)));
   RETURN_IF_ERROR(at_least("max_model_len", limits.max_model_len, 2));
   RETURN_IF_ERROR(at_least("max_queued", result.max_queued, 1));
+  if (result.max_queued > kMostQueued) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("max_queued is {}; set it to at most {}", result.max_queued, kMostQueued));
+  }
   RETURN_IF_ERROR(at_least("max_partial_prefills", result.max_partial_prefills, 1));
   RETURN_IF_ERROR(at_least("watermark_blocks", result.watermark_blocks, 0));
   RETURN_IF_ERROR(at_least("max_preemptions", result.max_preemptions, 0));

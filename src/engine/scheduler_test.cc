@@ -471,6 +471,9 @@ TEST_F(SchedulerTest, SettingsThatDisagreeAreRefused) {
   wrong = settings_;
   wrong.limits.max_tokens = 23;
   EXPECT_NE(error_of(wrong).find("max_tokens is 23"), std::string::npos);
+  wrong = settings_;
+  wrong.max_queued = INT32_MAX;
+  EXPECT_EQ(error_of(wrong), "max_queued is 2147483647; set it to at most 1000000");
 }
 
 // Drafts that pay for few rows, but not for eight.

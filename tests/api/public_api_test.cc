@@ -249,6 +249,8 @@ TEST(PublicApi, WrongModelsAndSettings) {
   EXPECT_EQ(error_of({.model_dir = "/nonexistent"}).status, LANTERN_NOT_FOUND);
   EXPECT_NE(error_of({.model_dir = "/nonexistent"}).message.find("/nonexistent"), std::string::npos);
   EXPECT_EQ(error_of({.model_dir = kModel, .max_num_seqs = -1}).message, "max_num_seqs is -1; set it to at least 1");
+  EXPECT_EQ(error_of({.model_dir = kModel, .max_queued = 2147483647}).message,
+            "max_queued is 2147483647; set it to at most 1000000");
   EXPECT_EQ(error_of({.model_dir = kModel, .max_model_len = 100000}).message,
             "max_model_len 100000 is outside [1, 2048], the context that the model's config gives");
   const lantern::Error small = error_of({.model_dir = kModel, .kv_cache_bytes = 1000});
