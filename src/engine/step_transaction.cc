@@ -222,6 +222,11 @@ void StepTransaction::commit(EngineState& state, double seconds) {
   scores_before_ = 0;
   num_accepted_ = 0;
   const int64_t tokens_before = state.stats.tokens_out;
+  // Where new tokens go the model has driven out of the caches: fetched all at once, or each row waits for its own.
+  for (const StepRow& row : schedule_.rows) {
+    const std::vector<int32_t>& tokens = state.at(row.sequence).tokens;
+    __builtin_prefetch(tokens.data() + tokens.size(), 1);
+  }
   for (int32_t r = 0; r < static_cast<int32_t>(schedule_.rows.size()); ++r) commit_row(state, r);
   if (seconds > 0 && adapts_drafts(state.settings))
     tell_of_drafts(state, seconds, state.stats.tokens_out - tokens_before);
