@@ -73,6 +73,29 @@ ensure_xgrammar() {
   rm -rf "$temporary"
 }
 
+# Debian's package of Prometheus, unpacked and not installed: its service would start on this machine. The tests that need
+# it find it by their PATH, and are skipped where it could not be had.
+prometheus_version=2.42.0+ds-5+deb12u1
+ensure_prometheus() {
+  local to=build/third_party/prometheus-$prometheus_version temporary
+  [[ -x $to/prometheus ]] && return 0
+  mkdir -p build/third_party
+  temporary=$(mktemp -d build/third_party/fetch.XXXXXX)
+  say "fetching prometheus $prometheus_version"
+  # apt checks what it fetches against the release that Debian has signed.
+  if (cd "$temporary" && apt-get download -q "prometheus=$prometheus_version" &&
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/prometheus ./usr/bin/promtool) \
+    >"$temporary/log" 2>&1; then
+    rm "$temporary"/prometheus_*.deb "$temporary/log"
+    chmod 755 "$temporary"
+    mv "$temporary" "$to"
+  else
+    tail -n 5 "$temporary/log" >&2
+    say "prometheus $prometheus_version could not be fetched: its tests are skipped"
+    rm -rf "$temporary"
+  fi
+}
+
 jobs_for_build() { nproc; }
 
 # Turns ninja's lines into one moving line on a terminal, a line every 10 % elsewhere, and silence when there is nothing

@@ -1,4 +1,5 @@
-"""Prometheus scrapes the server, and answers every query of the Grafana dashboard from what it has found there."""
+"""Prometheus scrapes the server, and answers every query of the Grafana dashboard from what it has found there; promtool
+finds nothing wrong with the names and the text but the colon, which is vLLM's."""
 
 import json
 import os
@@ -48,6 +49,14 @@ def wait_for(what, condition, seconds=60):
         time.sleep(0.1)
 
 
+def lint():
+    with urllib.request.urlopen(url + "/metrics") as answer:
+        text = answer.read().decode()
+    told = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
+    faults = [line for line in (told.stdout + told.stderr).splitlines() if "should not contain ':'" not in line]
+    assert told.returncode in (0, 3) and not faults, (told.returncode, faults)
+
+
 def queries():
     for panel in json.load(open(dashboard))["panels"]:
         for target in panel.get("targets", []):
@@ -80,12 +89,14 @@ def check(base):
         assert answer["status"] == "success", (title, expr, answer)
         assert answer["data"]["result"], (title, expr, "found nothing")
         count += 1
+    lint()
     print(samples, "samples and", count, "queries ok")
 
 
-if not shutil.which("prometheus"):
-    print("skipped: prometheus is not installed (apt-get install prometheus)", file=sys.stderr)
-    sys.exit(77)
+for program in ["prometheus", "promtool"]:
+    if not shutil.which(program):
+        print(f"skipped: there is no {program}; ./test fetches Debian's package where it can", file=sys.stderr)
+        sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
     port = free_port()
     config = os.path.join(folder, "prometheus.yml")
