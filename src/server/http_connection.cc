@@ -129,11 +129,11 @@ void HttpConnection::close_if_idle() {
   if (idle_) close();
 }
 void HttpConnection::close() {
+  if (current_) current_->set_gone();  // before the socket's number may be another's
   error_code ignored;
   ignored = socket_.close(ignored);
   deadline_.cancel();
   look_.cancel();
-  if (current_) current_->set_gone();
   woken_.cancel();
 }
 void HttpConnection::wake() { woken_.cancel(); }
@@ -290,7 +290,9 @@ asio::awaitable<bool> HttpConnection::serve_one(HttpReader& reader) {
     request.body = std::move(parser.get().body());
   }
 
-  const auto exchange = std::make_shared<HttpExchangeImpl>(thread_, weak_from_this(), std::move(request), shared_);
+  const HttpFraming framing = version == 11 ? HttpFraming::kChunked : HttpFraming::kUntilClose;
+  const auto exchange = std::make_shared<HttpExchangeImpl>(thread_, weak_from_this(), std::move(request), shared_,
+                                                           framing, socket_.native_handle());
   current_ = exchange;
   shared_->handler->handle(exchange);
   keep = co_await send_answer(exchange, version, keep, is_head);
@@ -308,39 +310,24 @@ asio::awaitable<bool> HttpConnection::serve_one(HttpReader& reader) {
 asio::awaitable<bool> HttpConnection::send_answer(const std::shared_ptr<HttpExchangeImpl>& exchange, int32_t version,
                                                   bool keep, bool head) {
   using Kind = HttpExchangeImpl::Next::Kind;
-  HttpFraming framing = version == 11 ? HttpFraming::kChunked : HttpFraming::kUntilClose;
-  bool started = false;
-  auto quiet_since = std::chrono::steady_clock::now();
+  const HttpFraming framing = version == 11 ? HttpFraming::kChunked : HttpFraming::kUntilClose;
   while (true) {
-    const bool silent = std::chrono::steady_clock::now() - quiet_since >= shared_->limits.ping_interval;
-    HttpExchangeImpl::Next next = exchange->take(silent);
+    const HttpExchangeImpl::Next next = exchange->take(std::chrono::steady_clock::now());
     if (next.kind == Kind::kNothing) {
-      if (silent && started) {
-        const std::string comment = framing == HttpFraming::kChunked ? chunk_text(": ping\n\n") : ": ping\n\n";
-        if (!co_await send(comment)) co_return false;
-        quiet_since = std::chrono::steady_clock::now();
-        continue;
-      }
-      co_await wait_for_output(exchange);
+      co_await wait_for_output(exchange, next.look_at);
       continue;
     }
-    quiet_since = std::chrono::steady_clock::now();
     if (exchange->gone()) co_return false;
     keep = keep && !next.response.close && !shared_->draining;
     if (next.kind == Kind::kReply) {
       co_return co_await send_response(next.response, version, keep, head) && keep;
     }
     if (next.kind == Kind::kHead) {
-      started = true;
       // Whether the connection stays is said here, so that draining later changes nothing.
       keep = keep && framing == HttpFraming::kChunked;
       if (!co_await send(head_text(next.response, version, framing, 0, !keep))) co_return false;
-      if (silent) quiet_since = {};
     }
-    if (next.kind == Kind::kPiece) {
-      if (framing == HttpFraming::kChunked) next.piece = chunk_text(next.piece);
-      if (!co_await send(next.piece)) co_return false;
-    }
+    if (next.kind == Kind::kPiece && !co_await send(next.piece)) co_return false;
     if (next.kind == Kind::kEnd) {
       if (framing == HttpFraming::kChunked && !co_await send("0\r\n\r\n")) co_return false;
       co_return keep;
@@ -348,7 +335,8 @@ asio::awaitable<bool> HttpConnection::send_answer(const std::shared_ptr<HttpExch
   }
 }
 
-asio::awaitable<void> HttpConnection::wait_for_output(const std::shared_ptr<HttpExchangeImpl>& exchange) {
+asio::awaitable<void> HttpConnection::wait_for_output(const std::shared_ptr<HttpExchangeImpl>& exchange,
+                                                      std::chrono::steady_clock::time_point until) {
   if (!watching_) {
     watching_ = true;
     asio::co_spawn(
@@ -356,7 +344,7 @@ asio::awaitable<void> HttpConnection::wait_for_output(const std::shared_ptr<Http
         asio::detached);
   }
   error_code ignored;
-  woken_.expires_after(shared_->limits.ping_interval);
+  woken_.expires_at(until);
   co_await woken_.async_wait(into(ignored));
 }
 

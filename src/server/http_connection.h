@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -54,12 +55,21 @@ class BodyAllowance {
   int64_t bytes_ = 0;
 };
 
-// The exchange as handlers see it; the connection takes from it what it is to send.
+// The exchange as handlers see it; the connection takes from it what it is to send. A piece of a stream does not wait
+// for that: while the connection sleeps the socket is this exchange's to write to, until `gone` or the stream's end.
 class HttpExchangeImpl final : public HttpExchange {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  // `framing` and `socket`: of a stream.
   HttpExchangeImpl(std::shared_ptr<HttpThread> thread, std::weak_ptr<HttpConnection> connection, HttpRequest request,
-                   const std::shared_ptr<HttpShared>& shared)
-      : thread_(std::move(thread)), connection_(std::move(connection)), request_(std::move(request)), shared_(shared) {}
+                   const std::shared_ptr<HttpShared>& shared, HttpFraming framing, int socket)
+      : thread_(std::move(thread)),
+        connection_(std::move(connection)),
+        request_(std::move(request)),
+        shared_(shared),
+        framing_(framing),
+        socket_(socket) {}
 
   const HttpRequest& request() const override { return request_; }
   bool reply(HttpResponse response) override;
@@ -73,20 +83,27 @@ class HttpExchangeImpl final : public HttpExchange {
   struct Next {
     enum class Kind : uint8_t { kNothing, kReply, kHead, kPiece, kEnd } kind = Kind::kNothing;
     HttpResponse response = {};
-    std::string piece = {};
+    std::string piece = {};          // framed
+    Clock::time_point look_at = {};  // of kNothing: when to ask again if nothing wakes the connection before
   };
-  // What is to be sent next; `silent`: the head of a stream goes out though there is nothing behind it yet.
-  Next take(bool silent);
+  // What is to be sent next: comments too, of a stream that has been silent. With kNothing the connection must sleep,
+  // and leave the socket alone, until it asks again.
+  Next take(Clock::time_point now);
   bool is_stream() const;
   void set_gone();
 
  private:
   void wake_locked();
+  std::string framed(std::string piece) const;
+  // What the socket takes of `piece` at once is gone from it.
+  void send_locked(std::string& piece);
 
   std::shared_ptr<HttpThread> thread_;
   std::weak_ptr<HttpConnection> connection_;
   HttpRequest request_;
   std::shared_ptr<HttpShared> shared_;
+  const HttpFraming framing_;
+  const int socket_;  // the connection's, which closes it when this is gone or over
 
   mutable std::mutex mutex_;
   HttpResponse response_ = {};
@@ -96,6 +113,7 @@ class HttpExchangeImpl final : public HttpExchange {
   bool finished_ = false;
   bool gone_ = false;
   bool waited_for_ = false;  // the connection sleeps until something comes
+  Clock::time_point last_sent_ = Clock::now();
   std::function<void()> on_gone_ = {};
 };
 
@@ -126,7 +144,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Awaitable<bool> send_answer(const std::shared_ptr<HttpExchangeImpl>& exchange, int32_t version, bool keep, bool head);
   Awaitable<bool> send_response(const HttpResponse& response, int32_t version, bool keep, bool head);
   Awaitable<bool> send(std::string_view bytes);
-  Awaitable<> wait_for_output(const std::shared_ptr<HttpExchangeImpl>& exchange);
+  Awaitable<> wait_for_output(const std::shared_ptr<HttpExchangeImpl>& exchange,
+                              std::chrono::steady_clock::time_point until);
   Awaitable<> watch_client(std::shared_ptr<HttpExchangeImpl> exchange);
   // Lets the client read the last answer before what it still sends is met with a reset.
   Awaitable<> linger();

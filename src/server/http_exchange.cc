@@ -1,3 +1,5 @@
+#include <sys/socket.h>
+
 #include <boost/asio/post.hpp>
 
 #include "server/http_connection.h"
@@ -19,6 +21,16 @@ void HttpExchangeImpl::wake_locked() {
   boost::asio::post(thread_->context, [connection = connection_, thread = thread_] {
     if (const auto it = connection.lock()) it->wake();
   });
+}
+
+std::string HttpExchangeImpl::framed(std::string piece) const {
+  return framing_ == HttpFraming::kChunked ? chunk_text(piece) : std::move(piece);
+}
+
+void HttpExchangeImpl::send_locked(std::string& piece) {
+  const ssize_t taken = ::send(socket_, piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (taken > 0) piece.erase(0, static_cast<size_t>(taken));
+  last_sent_ = Clock::now();
 }
 
 bool HttpExchangeImpl::reply(HttpResponse response) {
@@ -44,6 +56,11 @@ bool HttpExchangeImpl::write(std::string piece) {
     const std::lock_guard lock(mutex_);
     if (gone_ || finished_ || (state_ != State::kStarted && state_ != State::kHeadSent)) return false;
     if (piece.empty()) return true;  // an empty chunk would end the stream
+    piece = framed(std::move(piece));
+    // Nearly always the socket takes all of it, and no other thread need be woken for a token. What it refuses, or
+    // fails at, is the connection's to deal with.
+    if (waited_for_ && state_ == State::kHeadSent) send_locked(piece);
+    if (piece.empty()) return true;
     unsent_ += piece.size();
     pieces_.push_back(std::move(piece));
     if (unsent_ <= shared_->limits.max_unsent_bytes) {
@@ -102,9 +119,11 @@ bool HttpExchangeImpl::is_stream() const {
   return state_ == State::kStarted || state_ == State::kHeadSent;
 }
 
-HttpExchangeImpl::Next HttpExchangeImpl::take(bool silent) {
+HttpExchangeImpl::Next HttpExchangeImpl::take(Clock::time_point now) {
   std::function<void()> released;  // what it holds is let go outside of the lock
   const std::lock_guard lock(mutex_);
+  waited_for_ = false;
+  const bool silent = now - last_sent_ >= shared_->limits.ping_interval;
   if (gone_) return {.kind = Next::Kind::kEnd};
   if (state_ == State::kReplied) {
     state_ = State::kOver;
@@ -119,6 +138,7 @@ HttpExchangeImpl::Next HttpExchangeImpl::take(bool silent) {
     std::string piece = std::move(pieces_.front());
     pieces_.pop_front();
     unsent_ -= piece.size();
+    last_sent_ = now;
     return {.kind = Next::Kind::kPiece, .response = {}, .piece = std::move(piece)};
   }
   if (state_ == State::kHeadSent && finished_) {
@@ -126,8 +146,13 @@ HttpExchangeImpl::Next HttpExchangeImpl::take(bool silent) {
     released = std::exchange(on_gone_, nullptr);
     return {.kind = Next::Kind::kEnd};
   }
+  if (state_ == State::kHeadSent && silent) {
+    last_sent_ = now;
+    return {.kind = Next::Kind::kPiece, .response = {}, .piece = framed(": ping\n\n")};
+  }
   waited_for_ = true;
-  return {};
+  const bool streams = state_ == State::kStarted || state_ == State::kHeadSent;
+  return {.look_at = (streams ? last_sent_ : now) + shared_->limits.ping_interval};
 }
 
 }  // namespace lantern

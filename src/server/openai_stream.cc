@@ -111,9 +111,9 @@ void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::
     if (output.tokens.empty() && !output.ended()) return;
   }
   Choice& choice = prompt.choices[static_cast<size_t>(output.choice)];
-  if (std::optional<OpenAiError> error = error_of(output.end_reason, output.error); output.ended() && error)
-    return add_error(*error, events);
   if (output.ended()) {
+    if (const std::optional<OpenAiError> error = error_of(output.end_reason, output.error))
+      return add_error(*error, events);
     --open_;
     if (output.choice == 0) prompt.cached_tokens = output.cached_tokens;
     if (output.end_reason == EndReason::kLength) outcome_ = "length";
@@ -122,16 +122,19 @@ void OpenAiStreamer::add(size_t prompt_index, Output&& output, std::vector<std::
   if (!include_reasoning_) delta.reasoning.clear();
   choice.delta.add(std::move(delta));
   Output& waiting = choice.waiting;
-  waiting.add_tokens(output.tokens, output.drafted);
   if (!hides_output_) choice.selections.add(output.selections);
-  waiting.logprobs.width = output.logprobs.width;
-  if (!output.logprobs.empty()) waiting.logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
-  waiting.end_reason = output.end_reason;
-  waiting.stop_string = std::move(output.stop_string);
-  waiting.stop_token = output.stop_token;
+  if (waiting.tokens.empty()) {
+    waiting = std::move(output);
+  } else {
+    waiting.add_tokens(output.tokens, output.drafted);
+    if (!output.logprobs.empty()) waiting.logprobs.append(output.logprobs.rows(0, output.logprobs.size()));
+    waiting.end_reason = output.end_reason;
+    waiting.stop_string = std::move(output.stop_string);
+    waiting.stop_token = output.stop_token;
+  }
 
   const bool enough = static_cast<int32_t>(waiting.tokens.size()) >= settings_.interval;
-  if (!choice.began || output.ended() || enough) add_chunks(prompt, choice, events);
+  if (!choice.began || waiting.ended() || enough) add_chunks(prompt, choice, events);
   if (open_ == 0) end(events);
 }
 
