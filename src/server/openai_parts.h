@@ -3,6 +3,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ OpenAiUsage usage_of(const std::vector<Prompt>& prompts, bool hides_output) {
     for (const auto& choice : prompt.choices) {
       sum.completion_tokens += choice.reader.tokens();
       sum.reasoning_tokens += choice.reader.reasoning_tokens();
+      sum.longest_choice = std::max(sum.longest_choice, choice.reader.tokens());
     }
   }
   return sum;

@@ -16,6 +16,7 @@ struct OpenAiUsage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;     // of the prompt
   int64_t reasoning_tokens = 0;  // of the completion
+  int64_t longest_choice = 0;    // tokens of the choice that has the most
 };
 
 // What came of one choice.

@@ -31,6 +31,7 @@ ServerMetrics::ServerMetrics()
       inference_(kWhole),
       prompt_tokens_(bounds_1_2_5(kMostTokens)),
       generation_tokens_(bounds_1_2_5(kMostTokens)),
+      max_generation_tokens_(bounds_1_2_5(kMostTokens)),
       params_max_tokens_(bounds_1_2_5(kMostTokens)),
       params_n_({1, 2, 5, 10, 20}) {}
 
@@ -41,10 +42,12 @@ void ServerMetrics::finished(const FinishedRequest& request) {
   }
   params_n_.observe(request.n);
   params_max_tokens_.observe(of(request.max_tokens));
-  if (request.outcome == "error") return;
+  // Whoever leaves says nothing of how long answers take: the sooner they left the shorter it would seem.
+  if (request.outcome == "error" || request.outcome == "abort") return;
   end_to_end_.observe(request.seconds);
   prompt_tokens_.observe(of(request.usage.prompt_tokens));
   generation_tokens_.observe(of(request.usage.completion_tokens));
+  max_generation_tokens_.observe(of(request.usage.longest_choice));
   if (request.first_run_seconds < 0) return;
   queue_.observe(request.queue_seconds);
   inference_.observe(std::max(request.seconds - request.first_run_seconds, 0.0));
@@ -164,6 +167,7 @@ void ServerMetrics::write_requests(MetricsText& text) const {
   histogram("vllm:request_decode_time_seconds", decode_, "From a request's first token to the end of its answer.");
   histogram("vllm:request_prompt_tokens", prompt_tokens_, "Tokens of a request's prompts.");
   histogram("vllm:request_generation_tokens", generation_tokens_, "Tokens of a request's answer.");
+  histogram("vllm:request_max_num_generation_tokens", max_generation_tokens_, "Tokens of a request's longest choice.");
   histogram("vllm:request_params_max_tokens", params_max_tokens_, "What requests set as max_tokens.");
   histogram("vllm:request_params_n", params_n_, "What requests set as n.");
 

@@ -71,6 +71,7 @@ class ServerMetrics {
   Histogram inference_;
   Histogram prompt_tokens_;
   Histogram generation_tokens_;
+  Histogram max_generation_tokens_;
   Histogram params_max_tokens_;
   Histogram params_n_;
 

@@ -56,6 +56,51 @@ TEST(MetricsTest, WaitingIsTimeInTheQueue) {
   EXPECT_TRUE(eventually([&] { return metric(port, "vllm:request_queue_time_seconds_sum") >= waited; }));
 }
 
+TEST(MetricsTest, TokensAreCountedByRequestAndByChoice) {
+  TinyServer server;
+  const uint16_t port = server.port();
+  EXPECT_EQ(
+      post(port, "/v1/completions", R"({"prompt":[[1,2,3,4,5,6,7,8,9,10]],"n":3,"max_tokens":4,"ignore_eos":true})")
+          .status,
+      200);
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_max_num_generation_tokens_count") == 1; }));
+  EXPECT_EQ(metric(port, "vllm:request_max_num_generation_tokens_sum"), 4);
+  EXPECT_EQ(metric(port, "vllm:request_generation_tokens_sum"), 12);
+}
+
+// Clients that leave are counted as such, and their tokens' times; an answer that nobody waited for has taken no time.
+TEST(MetricsTest, WhoeverLeavesTellsNothingOfWholeRequests) {
+  TinyServer server;
+  const uint16_t port = server.port();
+  Client stream(port);
+  stream.send(post_text("/v1/completions", R"({"prompt":"Hello","max_tokens":1500,"ignore_eos":true,"stream":true})"));
+  std::string text;
+  while (text.find("data: ") == text.rfind("data: ")) {  // two tokens
+    const std::string more = stream.read_some();
+    ASSERT_NE(more, "");
+    text += more;
+  }
+  stream.close();
+  Client whole(port);
+  whole.send(post_text("/v1/completions", R"({"prompt":"Hello","max_tokens":1500,"ignore_eos":true})"));
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:time_to_first_token_seconds_count") == 2; }));
+  whole.close();
+  const auto ended = [&](const char* why) {
+    return metric(port, std::string("vllm:request_success_total{finished_reason=\"") + why + "\"}");
+  };
+  ASSERT_TRUE(eventually([&] { return ended("abort") == 2; }));
+  EXPECT_GE(metric(port, "vllm:inter_token_latency_seconds_count"), 1);
+  const std::vector<std::string> of_requests = {
+      "e2e_request_latency_seconds", "request_queue_time_seconds",     "request_prefill_time_seconds",
+      "request_decode_time_seconds", "request_inference_time_seconds", "request_time_per_output_token_seconds",
+      "request_prompt_tokens",       "request_generation_tokens"};
+  for (const std::string& name : of_requests) EXPECT_EQ(metric(port, "vllm:" + name + "_count"), 0) << name;
+
+  EXPECT_EQ(post(port, "/v1/completions", R"({"prompt":"Hello","max_tokens":4,"ignore_eos":true})").status, 200);
+  ASSERT_TRUE(eventually([&] { return ended("length") == 1; }));
+  for (const std::string& name : of_requests) EXPECT_EQ(metric(port, "vllm:" + name + "_count"), 1) << name;
+}
+
 TEST(MetricsTest, DraftsAreCountedByTheirLength) {
   TinyServerOptions options;
   options.num_draft_tokens = 2;
