@@ -160,4 +160,21 @@ void ApiServer::get_model(const CallPtr& call) {
   call->reply(200, json::serialize(model_card(*name, *model_, created_)));
 }
 
+void ApiServer::no_response(const CallPtr& call) {
+  const std::string& path = call->request().path;
+  if (call->request().method == "POST" && !path.ends_with("/cancel")) {
+    call->reply_error({.status = 404,
+                       .message = fmt::format("there is no {}; of responses there is POST /v1/responses", path),
+                       .type = "not_found_error",
+                       .code = "unknown_url"});
+    return;
+  }
+  call->reply_error({.status = 404,
+                     .message = "responses are not stored, so none can be read, cancelled or deleted; send the "
+                                "conversation as input, and close the connection to cancel",
+                     .type = "not_found_error",
+                     .param = "response_id",
+                     .code = "response_not_found"});
+}
+
 }  // namespace lantern

@@ -113,6 +113,7 @@ class ApiServer final : public HttpHandler {
   void get_load(const CallPtr& call);
   void get_models(const CallPtr& call);
   void get_model(const CallPtr& call);
+  void no_response(const CallPtr& call);
   // api_tokenize.cc
   void post_tokenize(const CallPtr& call);
   void post_detokenize(const CallPtr& call);

@@ -468,6 +468,22 @@ TEST_F(ResponsesTest, FaultsAreNamedAsTheRequestHasThem) {
       200);
 }
 
+// What clients ask of a response that was stored, they hear that none is.
+TEST_F(ResponsesTest, NoneIsStored) {
+  const auto code_of = [&](const std::string& request) {
+    Client client(port());
+    EXPECT_TRUE(client.send(request));
+    const Answer answer = client.read_answer().value_or(Answer{});
+    EXPECT_EQ(answer.status, 404) << request;
+    return text_of(answer.json()["error"].at("code"));
+  };
+  EXPECT_EQ(code_of(get_text("/v1/responses/resp_1")), "response_not_found");
+  EXPECT_EQ(code_of(get_text("/v1/responses/resp_1/input_items")), "response_not_found");
+  EXPECT_EQ(code_of("DELETE /v1/responses/resp_1 HTTP/1.1\r\nHost: localhost\r\n\r\n"), "response_not_found");
+  EXPECT_EQ(code_of(post_text("/v1/responses/resp_1/cancel", "")), "response_not_found");
+  EXPECT_EQ(code_of(post_text("/v1/responses/compact", "{}")), "unknown_url");
+}
+
 TEST(ResponsesEndTest, AStreamThatFailsSaysSo) {
   TinyServer server;
   Client client(server.port());
