@@ -310,7 +310,7 @@ Result<LoadedEngine> load_bench_engine(const Values& values, int32_t num_request
     options.max_model_len = static_cast<int32_t>(values.integer("input-len") + values.integer("output-len") + 16);
   }
   if (meter != nullptr) meter->attach(options);
-  ASSIGN_OR_RETURN(LoadedEngine loaded, load_engine(options));
+  ASSIGN_OR_RETURN(LoadedEngine loaded, load_interruptibly(options));
   RETURN_IF_ERROR(apply_dispatch_settings(values, *loaded.model));
   if (meter != nullptr) meter->know(loaded);
   return loaded;

@@ -18,9 +18,18 @@ namespace lantern::cli {
 namespace {
 
 std::atomic<int> caught_signal{0};
+std::atomic<bool> nothing_to_end_in_order{false};
 int output_errno = 0;  // of the first write to stdout that failed
 
+// In a signal handler there is nothing but system calls.
+[[noreturn]] void end_now(int number) {
+  constexpr std::string_view kWhy = "lantern: ended by a signal while the model was loading\n";
+  if (::write(STDERR_FILENO, kWhy.data(), kWhy.size()) < 0) _exit(128 + number);
+  _exit(128 + number);
+}
+
 void on_interrupt(int number) {
+  if (nothing_to_end_in_order.load()) end_now(number);
   caught_signal.store(number);
   // A second one must work even when nobody looks at the flag.
   std::signal(number, SIG_DFL);
@@ -82,6 +91,12 @@ void watch_interrupts() {
 }
 
 bool interrupted() { return caught_signal.load() != 0; }
+
+EndOnInterrupt::EndOnInterrupt() {
+  nothing_to_end_in_order.store(true);
+  if (interrupted()) end_now(caught_signal.load());
+}
+EndOnInterrupt::~EndOnInterrupt() { nothing_to_end_in_order.store(false); }
 
 void clear_interrupt() {
   caught_signal.store(0);

@@ -36,6 +36,15 @@ bool interrupted();
 void clear_interrupt();
 // 128 + the signal that interrupted, or 0.
 int interrupt_exit_code();
+// While it lives, a signal ends the process at once with 128 + its number: a model is being loaded, which looks at no
+// flag and leaves nothing behind. Unlike the default action this works for the first process of a container as well.
+class EndOnInterrupt {
+ public:
+  EndOnInterrupt();
+  ~EndOnInterrupt();
+  EndOnInterrupt(const EndOnInterrupt&) = delete;
+  EndOnInterrupt& operator=(const EndOnInterrupt&) = delete;
+};
 
 // A bar on a terminal, lines of "label 10%" elsewhere; nothing at all for what takes less than two seconds.
 class Progress {

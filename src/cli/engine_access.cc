@@ -1,5 +1,6 @@
 #include "cli/engine_access.h"
 
+#include "cli/console.h"
 #include "cli/generation_config.h"
 #include "cli/model_access.h"
 
@@ -39,6 +40,16 @@ Result<ServedModelOptions> served_model_options(const Values& values) {
   options.top_p = shipped.top_p;
   options.top_k = shipped.top_k;
   return options;
+}
+
+Result<LoadedEngine> load_interruptibly(const EngineOptions& options) {
+  const EndOnInterrupt while_loading;
+  return load_engine(options);
+}
+
+Result<std::unique_ptr<ServedModel>> load_interruptibly(const ServedModelOptions& options) {
+  const EndOnInterrupt while_loading;
+  return load_served_model(options);
 }
 
 }  // namespace lantern::cli

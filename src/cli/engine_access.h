@@ -16,4 +16,8 @@ EngineOptions engine_options(const Values& values);
 // default model; a file that makes no sense.
 Result<ServedModelOptions> served_model_options(const Values& values);
 
+// load_engine() and load_served_model(), where Ctrl-C ends the process (EndOnInterrupt).
+Result<LoadedEngine> load_interruptibly(const EngineOptions& options);
+Result<std::unique_ptr<ServedModel>> load_interruptibly(const ServedModelOptions& options);
+
 }  // namespace lantern::cli

@@ -66,6 +66,7 @@ Result<fs::path> default_model_dir() {
 
 Result<LoadedModel> load_model(const Values& values, bool has_indexer_setting, bool generates) {
   ASSIGN_OR_RETURN(const fs::path dir, model_dir(values));
+  const EndOnInterrupt while_loading;
   SessionOptions options;
   options.model_dir = dir;
   options.device = values.text("device");

@@ -222,7 +222,7 @@ Result<int> run_run_batch(const Values& values) {
     // Destroyed last to first: the engine, whose outputs go to the run, before the run.
     ASSIGN_OR_RETURN(ServedModelOptions options, served_model_options(values));
     options.engine.max_queued = kMaxQueued;
-    ASSIGN_OR_RETURN(const std::unique_ptr<ServedModel> model, load_served_model(options));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ServedModel> model, load_interruptibly(options));
     RETURN_IF_ERROR(apply_dispatch_settings(values, *model->loaded.model));
     BatchRun batch(*model, input, results, 2 * static_cast<int32_t>(values.integer("max-num-seqs")), first_seed,
                    values.is_on("quiet"));

@@ -281,7 +281,7 @@ Result<int> serve_with_hooks(const Values& values, std::vector<ExecutorHooks> ho
                    HttpServer::listen(values.text("host"), static_cast<uint16_t>(values.integer("port")), limits, api));
   api.set_http(http.get());
   http->start();
-  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model, load_served_model(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> model, load_interruptibly(options));
   RETURN_IF_ERROR(apply_dispatch_settings(values, *model->loaded.model));
   const Engine& engine = *model->loaded.engine;
   const std::string text = start_up_text(values, *model, http->port());

@@ -1,5 +1,5 @@
 // lantern_faulty_server FAULT STEP serve ...: as `lantern serve ...`, but at that step the device breaks. FAULT is
-// "hang-submit", "hang-wait" or "lose".
+// "hang-submit", "hang-wait", "lose" or "hang-load", which comes before the first.
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,6 +14,10 @@
 namespace {
 
 using namespace lantern;
+
+[[noreturn]] void hang() {
+  while (true) pause();
+}
 
 class FaultyExecutor final : public Executor {
  public:
@@ -32,10 +36,6 @@ class FaultyExecutor final : public Executor {
   }
 
  private:
-  [[noreturn]] static void hang() {
-    while (true) pause();
-  }
-
   std::unique_ptr<Executor> executor_;
   const std::string fault_;
   const int64_t step_;
@@ -60,6 +60,10 @@ int main(int argc, char** argv) {
   cli::watch_interrupts();
   const Result<int> outcome =
       cli::serve_with_hooks(invocation.values, {{.wrap = [&](std::unique_ptr<Executor> executor) {
+                              if (fault == "hang-load") {
+                                std::fputs("loading hangs\n", stderr);
+                                hang();
+                              }
                               return std::make_unique<FaultyExecutor>(std::move(executor), fault, step);
                             }}});
   if (outcome.ok()) return *outcome;

@@ -101,6 +101,17 @@ TEST(ServeTest, ASecondSignalEndsItAtOnce) {
   EXPECT_EQ(server.wait_for_end(milliseconds(5000)), 128 + SIGTERM);
 }
 
+// Loading looks at no flag, and may take minutes: one signal is enough.
+TEST(ServeTest, ASignalEndsItWhileItLoads) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    ServerProcess server({}, false, {}, {LANTERN_FAULTY_SERVER, "hang-load", "0"});
+    ASSERT_TRUE(eventually([&] { return server.err().find("loading hangs") != std::string::npos; }));
+    server.signal(number);
+    EXPECT_EQ(server.wait_for_end(milliseconds(10'000)), 128 + number);
+    EXPECT_NE(server.err().find("ended by a signal while the model was loading"), std::string::npos) << server.err();
+  }
+}
+
 TEST(ServeTest, WhatCannotWorkIsSaidInOneLine) {
   ServerProcess first;
   const auto refusal = [](const std::vector<std::string>& arguments) {
