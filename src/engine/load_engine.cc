@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "device/memory_room.h"
 #include "engine/measure_step_cost.h"
 #include "engine/model_executor.h"
 #include "engine/model_setup.h"
 #include "engine/selection_tracer.h"
 #include "engine/session.h"
+#include "model/model_memory.h"
 
 namespace lantern {
 namespace {
@@ -112,6 +115,18 @@ Result<EngineSettings> choose_settings(const EngineOptions& options, const Model
   return EngineSettings::checked(settings);
 }
 
+// What grows with the settings, of all ranks, before anything of it is allocated: on a CPU they share the memory.
+Status check_settings_fit(const Device& device, const ModelConfig& config, const EngineSettings& settings,
+                          const ModelOptions& options, int32_t ranks) {
+  const StepLimits& limits = settings.limits;
+  const ModelMemory model = model_memory(config, options, device.worker_count());
+  const int64_t texts = int64_t{limits.max_requests} * limits.max_model_len * int64_t{sizeof(int32_t)};
+  const std::array needs = {MemoryNeed{"the caches", ranks * model.caches},
+                            MemoryNeed{"a step's activations", ranks * model.activations},
+                            MemoryNeed{fmt::format("the tokens of {} sequences", limits.max_requests), ranks * texts}};
+  return check_room(device, needs, "lower kv_cache_bytes, max_num_seqs, max_num_batched_tokens or max_model_len");
+}
+
 struct LoadedWeights {
   ModelConfig config;
   std::unique_ptr<WeightStore> weights;
@@ -183,6 +198,9 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   if (settings.max_traced_rows > 0) {
     ASSIGN_OR_RETURN(loaded.traced_layer, choose_traced_layer(weights.config, options.traced_layer));
   }
+  ModelOptions model_options = model_options_for(settings, layouts);
+  model_options.mla_form = options.mla_form;
+  RETURN_IF_ERROR(check_settings_fit(device, weights.config, settings, model_options, options.data_parallel_size));
 
   // So far the first device holds the weights and nothing else; recorded launches of the others may read them too.
   for (size_t rank = 1; rank < owned->devices.size(); ++rank) register_weights_of(device, *owned->devices[rank]);
@@ -191,8 +209,6 @@ Result<LoadedEngine> load_engine(const EngineOptions& options) {
   std::vector<Engine::Parts> ranks(owned->devices.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     Device& own = *owned->devices[rank];
-    ModelOptions model_options = model_options_for(settings, layouts);
-    model_options.mla_form = options.mla_form;
     ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::create(own, weights.config, shared_weights, model_options));
     owned->models.push_back(std::move(model));
     // Once for all ranks, which must decide alike.

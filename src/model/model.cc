@@ -1,6 +1,10 @@
 #include "model/model.h"
 
+#include <array>
+
+#include "device/memory_room.h"
 #include "model/layer_stack.h"
+#include "model/model_memory.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -20,11 +24,14 @@ void check_step(const ModelOptions& options, const StepView& step) {
 
 Result<std::unique_ptr<Model>> Model::create(Device& device, ModelConfig config,
                                              std::shared_ptr<const WeightStore> weights, const ModelOptions& options) {
+  const ModelMemory memory = model_memory(config, options, device.worker_count());
+  RETURN_IF_ERROR(check_room(
+      device,
+      std::array{MemoryNeed{"the caches", memory.caches}, MemoryNeed{"a step's activations", memory.activations}},
+      "lower max_model_len"));
   ASSIGN_OR_RETURN(auto cache, KvCache::create(device, config, options.layouts, options.limits.block_size,
                                                options.limits.num_blocks));
-  Workspace counting = Workspace::counting();
-  Activations(counting, config, options.limits, options.sample_rows, device.worker_count());
-  ASSIGN_OR_RETURN(Workspace workspace, Workspace::create(device, counting.peak_bytes()));
+  ASSIGN_OR_RETURN(Workspace workspace, Workspace::create(device, static_cast<size_t>(memory.activations)));
   const std::vector<float> frequencies =
       rope_inverse_frequencies(config.qk_rope_head_dim, config.rope_theta, config.rope_scaling);
   ASSIGN_OR_RETURN(auto inverse_frequencies, PersistentBuffer<float>::create(device, "rope inverse frequencies",

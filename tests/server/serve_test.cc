@@ -130,6 +130,15 @@ TEST(ServeTest, WhatCannotWorkIsSaidInOneLine) {
   EXPECT_NE(in_use.second.find("cannot be listened on: Address already in use; choose another --host or --port"),
             std::string::npos)
       << in_use.second;
+  for (const std::vector<std::string>& absurd :
+       {std::vector<std::string>{"--kv-cache-memory", "10000G"}, {"--max-num-batched-tokens", "2000000000"}}) {
+    const auto [code, text] = refusal(absurd);
+    EXPECT_EQ(code, 3) << text;
+    for (const char* part :
+         {"GiB for the caches, ", "GiB for a step's activations, ", "GiB for the tokens of 64 sequences), but only ",
+          "GiB are free; lower --kv-cache-memory, --max-num-seqs, --max-num-batched-tokens or --max-model-len"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
   EXPECT_EQ(refusal({"--host", "999.1.1.1"}).first, 1);
   EXPECT_EQ(refusal({"--api-key-file", "/nonexistent"}).first, 1);
   EXPECT_EQ(refusal({"--model", "/nonexistent"}).first, 2) << "two models";
