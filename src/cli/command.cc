@@ -141,7 +141,8 @@ const std::vector<Command>& commands() {
       {.name = "quantize",
        .summary = "Write a copy of a checkpoint with FP8 weights in 128x128 blocks",
        .settings = {{"model"},
-                    {"output", std::nullopt, "Folder to write the new checkpoint to; must not exist"},
+                    {"output", std::nullopt,
+                     "Folder to write the new checkpoint to; must not exist, those above it are made"},
                     {"threads"},
                     {"json"},
                     {"quiet"}},
@@ -173,7 +174,8 @@ const std::vector<Command>& commands() {
        .example = "lantern run-batch -i requests.jsonl -o results.jsonl",
        .note =
            "Requests that cannot be answered have an error in the results, and the exit code is 0 all the same; it is "
-           "1 where not one request of the file has an answer.",
+           "1 where not one request of the file has an answer. A file without requests has no results, which is no "
+           "error.",
        .check = &check_run_batch,
        .run = &run_run_batch},
       {.name = "serve",

@@ -213,6 +213,13 @@ Result<int> run_run_batch(const Values& values) {
   ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(input_path));
   ASSIGN_OR_RETURN(BatchResults results, BatchResults::open(output_path));
   const size_t before = results.size();
+  if (input.num_lines() == 0) {
+    if (!values.is_on("quiet")) {
+      print_notice(fmt::format("{} has no requests: no model was loaded, and {} has {} results, as before", input_path,
+                               output_path, before));
+    }
+    return static_cast<int>(kSuccess);
+  }
   const uint64_t first_seed =
       values.given("seed") ? static_cast<uint64_t>(values.integer("seed")) : std::random_device{}();
 
@@ -239,7 +246,7 @@ Result<int> run_run_batch(const Values& values) {
     if (interrupted()) print_notice("interrupted; the same command goes on where this one stopped");
   }
   if (interrupted()) return interrupt_exit_code();
-  if (input.num_lines() > 0 && totals.answered + totals.answered_before == 0) {
+  if (totals.answered + totals.answered_before == 0) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: none of the {} requests of {} has an answer; the results "
                              "say why",
