@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "model/model_memory.h"
 #include "model/weight_test_checkpoint.h"
 
 namespace lantern {
@@ -495,6 +496,33 @@ TEST(Weights, TooLittleMemoryIsSaidWithNumbers) {
   const auto dummy = make_dummy_weights(config, DummyFormat::kBf16, 1, device);
   ASSERT_FALSE(dummy.ok());
   EXPECT_EQ(dummy.error().code(), ErrorCode::kOutOfMemory);
+}
+
+// Caches and activations that fit one by one but not together are refused before the first of them is made.
+TEST(ModelMemory, IsRefusedAsAWhole) {
+  const ModelConfig config = config_of(v32_text());
+  const auto host = make_host_device(1);
+  const std::shared_ptr<const WeightStore> weights = make_dummy_weights(config, DummyFormat::kBf16, 1, *host).value();
+  ModelOptions options;
+  options.layouts = {LatentLayout::kF32, IndexKeyLayout::kF32};
+  options.limits.max_tokens = 8;
+  options.limits.max_requests = 1;
+  options.limits.max_model_len = 64;
+  options.limits.max_blocks_per_request = 1;
+  options.limits.num_blocks = 2;
+  const ModelMemory needs = model_memory(config, options, 1);
+  EXPECT_EQ(needs.caches, 2 * 64 * 3 * (4 * 28 + 4 * 16)) << "two blocks, of latents and index keys of three layers";
+  const auto most = static_cast<size_t>(needs.caches + needs.activations);
+  SmallDevice small(most - 1);
+  const auto refused = Model::create(small, config, weights, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(refused.error().message(), HasSubstr("GiB for a step's activations), but only 0.00 GiB are free; lower"));
+  EXPECT_EQ(small.ledger().total_bytes(), 0u);
+  SmallDevice enough(most);
+  const auto made = Model::create(enough, config, weights, options);
+  ASSERT_TRUE(made.ok()) << made.error().message();
+  EXPECT_GE(enough.ledger().total_bytes(), most) << "what it says that it needs it takes";
 }
 
 int64_t resident_bytes() {

@@ -387,6 +387,19 @@ TEST_F(RunBatchTest, ABatchWithoutAnAnswerFails) {
   }
 }
 
+// A pipeline that had nothing to ask goes on, and reads why there are no results; no model is loaded for it.
+TEST_F(RunBatchTest, AFileWithoutRequestsIsNoError) {
+  for (const char* nothing : {"", "\n \n"}) {
+    write("in.jsonl", nothing);
+    const Outcome outcome = run_lantern(command());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with(path("in.jsonl") + " has no requests: no model was loaded")) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_EQ(read_file(path("out.jsonl")), "");
+  }
+  EXPECT_EQ(run_lantern(command({"--quiet"})).err, "");
+}
+
 TEST_F(RunBatchTest, FilesThatMakeNoSenseAreRefused) {
   const auto refusal = [&](const std::vector<std::string>& arguments, int exit_code = 1) {
     const Outcome outcome = run_lantern(arguments);
