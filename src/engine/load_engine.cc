@@ -68,8 +68,15 @@ Result<int32_t> choose_num_blocks(const EngineOptions& options, int64_t block_by
                                   int64_t free_bytes) {
   const bool asked = options.kv_cache_bytes > 0;
   const int64_t bytes = (asked ? options.kv_cache_bytes : free_bytes / 2) / options.data_parallel_size;
-  const int64_t most = int64_t{options.max_num_seqs} * blocks_per_context;
-  const int64_t blocks = std::min<int64_t>(bytes / block_bytes, asked ? INT32_MAX - 1 : most);
+  constexpr int64_t kMostBlocks = INT32_MAX / kBlockSize - 1;  // beside the null block
+  const int64_t wanted = std::min(int64_t{options.max_num_seqs} * blocks_per_context, kMostBlocks);
+  const int64_t blocks = asked ? bytes / block_bytes : std::min(bytes / block_bytes, wanted);
+  if (blocks > kMostBlocks) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} bytes hold {} blocks of {} tokens, but tokens in the caches are numbered up to {}; "
+                             "lower kv_cache_bytes",
+                             bytes, blocks, kBlockSize, INT32_MAX));
+  }
   if (blocks < blocks_per_context) {
     return Error(
         ErrorCode::kOutOfMemory,

@@ -142,6 +142,12 @@ TEST(ServeTest, WhatCannotWorkIsSaidInOneLine) {
           "GiB are free; lower --kv-cache-memory, --max-num-seqs, --max-num-batched-tokens or --max-model-len"})
       EXPECT_NE(text.find(part), std::string::npos) << text;
   }
+  const auto [code, text] = refusal({"--kv-cache-memory", "1000000G"});
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(text.find("blocks of 64 tokens, but tokens in the caches are numbered up to 2147483647; lower "
+                      "--kv-cache-memory"),
+            std::string::npos)
+      << text;
   EXPECT_EQ(refusal({"--host", "999.1.1.1"}).first, 1);
   EXPECT_EQ(refusal({"--api-key-file", "/nonexistent"}).first, 1);
   EXPECT_EQ(refusal({"--model", "/nonexistent"}).first, 2) << "two models";
