@@ -145,7 +145,12 @@ StepWay StepGraphs::way_of(const LaunchShape& shape) const {
 LaunchShape StepGraphs::launched(const LaunchShape& shape, StepWay way) const {
   if (way == StepWay::kWhole) return decode_shape(buckets_.of_decodes(shape.bucket.tokens), logprobs_);
   LaunchShape launched = shape;
-  if (way == StepWay::kPieces) launched.pad_to(buckets_.of_pieces(shape.bucket.tokens, StepKind::kPiece).tokens);
+  if (way != StepWay::kPieces) return launched;
+  launched.pad_to(buckets_.of_pieces(shape.bucket.tokens, StepKind::kPiece).tokens);
+  // The pass over the step's tokens names the rows that the graph of the further passes begins with: padding, too.
+  if (whole_ && bodies_.drafts && shape.draft_rows > 0) {
+    launched.draft_rows = buckets_.of_drafts(shape.draft_rows, 1).requests;
+  }
   return launched;
 }
 

@@ -38,7 +38,17 @@ void note_host(const NoteParams& p, HostContext&) {
   ++notes[0];
 }
 
-enum Note : int32_t { kPlan, kPiece, kAttention = 10, kSampler, kFill, kFillPiece, kFillAttention = 20, kDrafts };
+enum Note : int32_t {
+  kPlan,
+  kPiece,
+  kAttention = 10,
+  kSampler,
+  kFill,
+  kFillPiece,
+  kFillAttention = 20,
+  kDraftRows,
+  kDrafts
+};
 using Notes = std::vector<std::pair<int32_t, int32_t>>;
 
 // A step of two layers and a drafter of one, on the host device.
@@ -52,7 +62,10 @@ class NotedSteps {
       note(kPlan, shape.bucket.tokens);
       for (int32_t i = 0; i < 3; ++i) {
         run_piece(pieces, i, [&] {
-          if (i == bad_piece) (void)device_->allocate(MemoryClass::kPersistent, "something", 64);
+          if (i == bad_piece) {
+            const Result<void*> memory = device_->allocate(MemoryClass::kPersistent, "something", 64);
+            if (memory.ok()) device_->release(*memory);  // while it runs eagerly
+          }
           note(kPiece + i, shape.bucket.tokens);
         });
         if (i < 2) note(kAttention, shape.decode_tokens);
@@ -62,6 +75,7 @@ class NotedSteps {
     if (drafter) {
       bodies.fill = [this](const LaunchShape& shape, PieceRunner* pieces) {
         note(kFill, shape.bucket.tokens);
+        note(kDraftRows, shape.draft_rows);
         if (!shape.drafter_runs) return;
         run_piece(pieces, 0, [&] { note(kFillPiece, shape.bucket.tokens); });
         note(kFillAttention, shape.decode_tokens);
@@ -137,7 +151,8 @@ TEST(StepGraphs, PiecesReplayInTheirBucketWithAttentionBetween) {
   const Notes step{{kPlan, 16},     {kPiece, 16},     {kAttention, 2}, {kPiece + 1, 16},
                    {kAttention, 2}, {kPiece + 2, 16}, {kSampler, 3}};
   Notes filled = step;
-  filled.insert(filled.end(), {{kFill, 16}, {kFillPiece, 16}, {kFillAttention, 2}, {kFillPiece + 1, 16}});
+  filled.insert(filled.end(),
+                {{kFill, 16}, {kDraftRows, 3}, {kFillPiece, 16}, {kFillAttention, 2}, {kFillPiece + 1, 16}});
   EXPECT_EQ(steps.replay(mixed, 0), filled);
   // Without whole graphs the drafter goes on eagerly.
   Notes drafted = filled;
@@ -145,7 +160,7 @@ TEST(StepGraphs, PiecesReplayInTheirBucketWithAttentionBetween) {
   EXPECT_EQ(steps.replay(mixed, 1), drafted);
   mixed.drafter_runs = false;
   Notes cleared = step;
-  cleared.emplace_back(kFill, 16);
+  cleared.insert(cleared.end(), {{kFill, 16}, {kDraftRows, 3}});
   EXPECT_EQ(steps.replay(mixed, 1), cleared);
   // All of the padding of a step of decodes belongs to decodes, too.
   EXPECT_EQ(steps.replay(shape_of(StepKind::kDecode, 5, 3), 0), (Notes{{kPlan, 8},
@@ -164,7 +179,8 @@ TEST(StepGraphs, PiecesReplayInTheirBucketWithAttentionBetween) {
 TEST(StepGraphs, DraftsBehindPiecesAreReplayedWhereWholeGraphsAre) {
   NotedSteps steps(limits_of(64, 6, 3), GraphMode::kFullAndPiecewise, true);
   const Notes mixed = steps.replay(shape_of(StepKind::kMixed, 3, 3), 2);
-  EXPECT_EQ(mixed.size(), 7u + 4 + 1);
+  EXPECT_EQ(mixed.size(), 7u + 5 + 1);
+  EXPECT_EQ(mixed.at(8), std::pair(int32_t{kDraftRows}, 4)) << "as many as that graph reads";
   EXPECT_EQ(mixed.back(), std::pair(kDrafts + 2, 4)) << "in the bucket of 4 requests";
   const Notes decode = steps.replay(shape_of(StepKind::kDecode, 3, 3), 1);
   EXPECT_EQ(decode.back(), std::pair(kDrafts + 1, 4));
@@ -186,6 +202,7 @@ TEST(StepGraphs, EachBucketOfPiecesRunsEagerlyOnceBeforeItIsCaptured) {
                                      {kPiece + 2, tokens},
                                      {kSampler, std::min(tokens, 4)},
                                      {kFill, tokens},
+                                     {kDraftRows, 0},
                                      {kFillPiece, tokens},
                                      {kFillAttention, 0},
                                      {kFillPiece + 1, tokens}});

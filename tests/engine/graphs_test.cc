@@ -103,25 +103,34 @@ void replay_all_buckets_of_pieces(int32_t drafts, MlaForm mla_form, const char* 
   options.kv_cache_dtype = kv_cache_dtype;
   options.settings.max_steps_in_flight = 1;
   options.executor.count_experts = true;
-  const std::vector<Request> requests = mixed_requests(70, 12, 200);
-  const auto run = EngineRun::create(options);
-  for (const Request& request : requests) run->submit(request);
   const StepBuckets buckets(options.settings.limits, drafts);
   const std::vector<int32_t>& sizes = buckets.piece_tokens();
+  // First prompts alone that just fit a bucket, or leave a token of it; then many together.
+  std::vector<Request> requests;
+  for (const int32_t size : sizes) {
+    Request& request = requests.emplace_back();
+    request.prompt = random_prompt(size > 8 ? size - size / 8 % 2 : size, static_cast<uint64_t>(size));
+    request.max_tokens = 3;
+    request.sampling.temperature = 0.0f;
+  }
+  std::ranges::move(mixed_requests(40, 12, 200), std::back_inserter(requests));
+  const auto run = EngineRun::create(options);
   std::mt19937_64 random(23);
   std::set<int32_t> seen;
-  while (!run->core().idle()) {
-    const int32_t prompt_tokens = sizes[random() % sizes.size()] - static_cast<int32_t>(random() % 2);
-    const StepPlan plan =
-        run->core().plan_step(EngineTime(run->steps()), run->budget(std::max(prompt_tokens, int32_t{1})));
-    ASSERT_EQ(plan, StepPlan::kReady);
-    const StepShape shape = run->core().planned_shape();
-    seen.insert(buckets.of_pieces(shape.bucket.tokens, StepKind::kPiece).tokens);
-    ASSERT_EQ(run->core().submit_step(shape), StepStart::kStarted);
-    const Status finished = run->core().finish_step();
-    ASSERT_TRUE(finished.ok()) << finished.error().message();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    run->submit(requests[i]);
+    if (i >= sizes.size() && i + 1 < requests.size()) continue;
+    while (!run->core().idle()) {
+      const int32_t prompt_tokens = i < sizes.size() ? 256 : sizes[random() % sizes.size()];
+      ASSERT_EQ(run->core().plan_step(EngineTime(0), run->budget(prompt_tokens)), StepPlan::kReady);
+      const StepShape shape = run->core().planned_shape();
+      seen.insert(buckets.of_pieces(shape.bucket.tokens, StepKind::kPiece).tokens);
+      ASSERT_EQ(run->core().submit_step(shape), StepStart::kStarted);
+      const Status finished = run->core().finish_step();
+      ASSERT_TRUE(finished.ok()) << finished.error().message();
+    }
   }
-  EXPECT_EQ(seen.size(), sizes.size());
+  EXPECT_EQ(seen, std::set<int32_t>(sizes.begin(), sizes.end()));
   EXPECT_EQ(differences(*run, outputs_alone(options, requests)), "");
 }
 TEST(EngineGraphs, EveryBucketOfPiecesAsEager) { replay_all_buckets_of_pieces(0, MlaForm::kAuto, "bf16"); }
@@ -129,8 +138,13 @@ TEST(EngineGraphs, EveryBucketOfPiecesWithDraftsAsEager) { replay_all_buckets_of
 
 TEST(EngineGraphs, PromptsAreScoredBehindPieces) {
   RunOptions options = options_with(GraphMode::kNone, 2);
-  std::vector<Request> requests = mixed_requests(6, 12, 150);
-  for (Request& request : requests) request.prompt_logprobs = request.logprobs = 3;
+  std::vector<Request> requests(6);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = random_prompt(static_cast<int32_t>(7 + 25 * i), i);
+    requests[i].max_tokens = 12;
+    requests[i].sampling.temperature = 0.0f;
+    requests[i].prompt_logprobs = requests[i].logprobs = 3;
+  }
   const auto eager = EngineRun::create(options);
   options.executor.graphs = GraphMode::kFullAndPiecewise;
   const auto replayed = EngineRun::create(options);
