@@ -114,14 +114,8 @@ Status check_is_file(std::string_view text) {
 }
 
 Status check_name_patterns(std::string_view text) {
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    if (begin == end) {
-      return Error(ErrorCode::kInvalidArgument, "has an empty name; separate names with one comma, as *.wgmma,*.mma");
-    }
-    begin = end + 1;
-  }
-  return {};
+  if (!text.starts_with(',') && !text.ends_with(',') && text.find(",,") == std::string_view::npos) return {};
+  return invalid("a name is missing; put one comma between names, as in *.wgmma,*.mma");
 }
 
 Status check_chat_format(std::string_view text) { return text == "auto" ? Status() : form_of<parse_chat_format>(text); }

@@ -294,14 +294,16 @@ Status require_implementations(const std::vector<DispatchChoice>& report, std::s
   for (const DispatchChoice& choice : report) {
     const Considered& chosen = choice.chosen();
     if (is_wanted(chosen, wanted)) continue;
-    for (const Considered& entry : choice.list) {
-      if (!is_wanted(entry, wanted) || entry.refusal.by_choice) continue;
-      return Error(ErrorCode::kUnsupported,
-                   fmt::format("{} of {} runs {} for {} to {} rows, but {} is required: {}; see --explain-dispatch, or "
-                               "require less",
-                               choice.op(), where(choice), chosen.name, choice.first_rows, choice.last_rows, entry.name,
-                               entry.refusal ? entry.refusal.reason : "what comes before it takes all of this"));
-    }
+    // Of several the last, which asks for least.
+    const auto missed = std::ranges::find_if(choice.list.rbegin(), choice.list.rend(), [&](const Considered& entry) {
+      return is_wanted(entry, wanted) && !entry.refusal.by_choice;
+    });
+    if (missed == choice.list.rend()) continue;
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} of {} runs {} for {} to {} rows, but {} is required: {}; see --explain-dispatch, or "
+                             "require less",
+                             choice.op(), where(choice), chosen.name, choice.first_rows, choice.last_rows, missed->name,
+                             missed->refusal ? missed->refusal.reason : "what comes before it takes all of this"));
   }
   return {};
 }
