@@ -171,6 +171,7 @@ TEST(StepGraphs, PiecesReplayInTheirBucketWithAttentionBetween) {
                                                                        {kPiece + 2, 8},
                                                                        {kSampler, 3},
                                                                        {kFill, 8},
+                                                                       {kDraftRows, 3},
                                                                        {kFillPiece, 8},
                                                                        {kFillAttention, 8},
                                                                        {kFillPiece + 1, 8}}));

@@ -30,8 +30,8 @@ struct ModelOptions {
   bool index_hadamard = false;  // rotate index queries and keys by a Hadamard matrix before FP8 rounding
 };
 
-// Called by forward() where set; the activations hold what the named layer just computed. A replayed piece calls nobody:
-// what it was captured with is in the graph. Selections are made between pieces.
+// Called by forward() where set; the activations hold what the named layer just computed. A replayed piece calls
+// nobody: what it was captured with is in the graph. Selections are made between pieces.
 struct StepObserver {
   std::function<void(int32_t layer, const Activations&)> after_selection;  // selected_*, for layers with an indexer
   std::function<void(int32_t layer, const Activations&)> after_router;     // expert_ids, expert_weights

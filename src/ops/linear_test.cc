@@ -363,12 +363,8 @@ TEST_P(Linear, ARowsBitsDependOnThatRowAlone) {
   }
   // Scale blocks that do not divide a round number of columns, and one wider than any.
   for (const int32_t block_cols : {96, 384, 2048}) {
-    list.push_back({.dtype = DType::kF8E4M3,
-                    .rows = 40,
-                    .outputs = 37,
-                    .cols = 2110,
-                    .block_rows = 16,
-                    .block_cols = block_cols});
+    list.push_back(
+        {.dtype = DType::kF8E4M3, .rows = 40, .outputs = 37, .cols = 2110, .block_rows = 16, .block_cols = block_cols});
   }
   for (const Case& c : list) {
     // Panels are the driver's matter, the same for all; here they would take a minute.

@@ -54,7 +54,7 @@ TEST_F(ReferenceFilesTest, BashCompletesCommandsFlagsAndValues) {
   EXPECT_EQ(completed("lantern bench thr"), "throughput");
   EXPECT_EQ(completed("lantern serve --max-conn"), "--max-connections");
   EXPECT_EQ(completed("lantern serve --no-acc"), "--no-access-log");
-  EXPECT_EQ(completed("lantern bench throughput --requ"), "--requests");
+  EXPECT_EQ(completed("lantern bench throughput --requ"), "--requests --require-impl");
   EXPECT_EQ(completed("lantern generate --max-conn"), "") << "serve's alone";
   EXPECT_EQ(completed("lantern serve --log-format "), "text json");
   EXPECT_EQ(completed("lantern serve --device c"), "cpu cuda");
