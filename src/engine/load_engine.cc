@@ -141,15 +141,17 @@ struct LoadedWeights {
 
 Result<LoadedWeights> load_model_weights(const EngineOptions& options, Drafter drafter, Device& device) {
   LoadedWeights loaded;
+  const MtpLayers mtp =
+      options.num_draft_tokens > 0 && drafter != Drafter::kNgram ? MtpLayers::kKeep : MtpLayers::kDrop;
   if (options.dummy.empty()) {
     ASSIGN_OR_RETURN(loaded.config, load_model_config(options.model_dir, {.strict = options.strict_config}));
+    RETURN_IF_ERROR(keep_layers(loaded.config, 0, mtp));
     ASSIGN_OR_RETURN(loaded.weights, load_weights(options.model_dir, loaded.config, device));
     return loaded;
   }
   ASSIGN_OR_RETURN(const std::string json, builtin_config_json(options.dummy));
   ASSIGN_OR_RETURN(loaded.config, parse_model_config(json, {}));
-  const bool keep_mtp = options.num_draft_tokens > 0 && drafter != Drafter::kNgram;
-  RETURN_IF_ERROR(keep_layers(loaded.config, options.layers, keep_mtp ? MtpLayers::kKeep : MtpLayers::kDrop));
+  RETURN_IF_ERROR(keep_layers(loaded.config, options.layers, mtp));
   ASSIGN_OR_RETURN(loaded.weights, make_dummy_weights(loaded.config, options.dummy_format, 0, device));
   return loaded;
 }

@@ -10,7 +10,8 @@
 namespace lantern {
 
 enum class MtpLayers : uint8_t { kKeep, kDrop };
-// The first `layers` layers of a model (0: all). Errors: more than there are.
+// The first `layers` layers of a model (0: all), and its MTP layers where somebody drafts with them: without, their
+// weights and caches take no memory. Errors: more than there are.
 Status keep_layers(ModelConfig& config, int32_t layers, MtpLayers mtp);
 
 // Weights in main memory that one device holds and nothing else yet, for launches of another that reads them too.

@@ -3,10 +3,12 @@
 // multiple of 256 bytes, wherever it lies in its file.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
@@ -224,10 +226,18 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
       log_info("{}: config.json speaks of {} MTP layer(s), but the checkpoint holds none; drafting is off",
                checkpoint_.dir().string(), config_.num_mtp_layers);
     }
+    // Whoever does not draft leaves the MTP layers out, which are known by a projection that no other layer has.
+    std::vector<std::string> left_out;
+    for (int32_t layer = config_.total_layers();; ++layer) {
+      const std::string name = fmt::format("model.layers.{}.", layer);
+      if (!contains(name + "eh_proj.weight")) break;
+      left_out.push_back(name);
+    }
     std::vector<std::string_view> unused;
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
       const bool tied_head = config_.tie_word_embeddings && name == "lm_head.weight";
       if (used_.contains(name) || tied_head || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (std::ranges::any_of(left_out, [&](const std::string& layer) { return name.starts_with(layer); })) continue;
       unused.push_back(name);
     }
     if (unused.empty()) return;
