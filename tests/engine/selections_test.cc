@@ -151,7 +151,7 @@ TEST(EngineSelections, PreemptedSequencesTellThemOnce) {
   RunOptions options = traced(2);
   options.settings.limits.block_size = 16;
   options.settings.limits.max_blocks_per_request = 128;
-  options.settings.limits.num_blocks = 24;
+  options.settings.limits.num_blocks = 16;
   const std::vector<Request> requests = traced_requests(20, 40);
   Reference reference;
   const auto run = EngineRun::create(options);

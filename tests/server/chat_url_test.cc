@@ -43,7 +43,7 @@ TEST(ChatUrlTest, AtATerminalThinkingIsDimAndStatisticsAreKept) {
   ASSERT_TRUE(terminal.shows_prompt()) << terminal.screen();
   terminal.type("/stats\n");
   ASSERT_TRUE(
-      terminal.shows(fmt::format("1 turns; prompts {} tokens", metric(server.port(), "vllm:prompt_tokens_total"))))
+      terminal.shows(fmt::format("1 turn; prompts {} tokens", metric(server.port(), "vllm:prompt_tokens_total"))))
       << terminal.screen();
   ASSERT_TRUE(terminal.shows(fmt::format("answers {} tokens", metric(server.port(), "vllm:generation_tokens_total"))))
       << terminal.screen();
