@@ -21,6 +21,7 @@ OpenAiRequest request_of(int32_t prompts, int32_t n) {
 // `count` tokens that read every other of the first 2 * runs.
 SelectionTrace scattered(int32_t count, int32_t runs) {
   std::vector<int32_t> positions;
+  positions.reserve(static_cast<size_t>(runs));
   for (int32_t i = 0; i < runs; ++i) positions.push_back(2 * i);
   SelectionTrace trace;
   for (int32_t t = 0; t < count; ++t) trace.add(positions);

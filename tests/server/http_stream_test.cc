@@ -102,9 +102,11 @@ TEST(HttpStreamTest, CommentsComeBetweenPieces) {
   limits.ping_interval = milliseconds(1);
   Streams server(limits);
   constexpr int32_t kPieces = 400;
+  constexpr int32_t kClients = 4;
   std::vector<std::jthread> clients;
+  clients.reserve(kClients);
   std::atomic<int32_t> comments = 0;
-  for (int32_t c = 0; c < 4; ++c) {
+  for (int32_t c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       Client client(server.http().port());
       client.send(get_text("/"));
@@ -122,7 +124,8 @@ TEST(HttpStreamTest, CommentsComeBetweenPieces) {
     });
   }
   std::vector<std::jthread> writers;
-  for (int32_t c = 0; c < 4; ++c) {
+  writers.reserve(kClients);
+  for (int32_t c = 0; c < kClients; ++c) {
     const std::shared_ptr<HttpExchange> exchange = server.take();
     ASSERT_NE(exchange, nullptr);
     writers.emplace_back([exchange, c] {
