@@ -6,8 +6,9 @@
 PLAN.json: {"rounds": 3,
             "servers": {NAME: {"command": "...", "url": "http://127.0.0.1:8000", "ready": "/health"}, ...},
             "loads": {NAME: "build/release/lantern bench serve --url {url} ... --json --quiet", ...}}
-Every round starts each server anew, one at a time, runs all loads on it and ends it. A command may begin with NAME=VALUE.
-The first server is the one that the ratios speak of: above 1 it is the better one, in less time or memory or more tokens.
+Every round starts each server anew, one at a time, runs all loads on it and ends it. A command may begin with
+NAME=VALUE. The first server is the one that the ratios speak of: above 1 it is the better one, in less time or memory or
+more tokens.
 """
 import argparse
 import json
@@ -142,6 +143,8 @@ def summary(runs):
                 if ours != medians[other][key]:
                     sys.exit(f"{key}: {ours} of {first}, {medians[other][key]} of {other}: not the same work")
                 continue
+            if not ours or not medians[other][key]:
+                continue  # nothing was measured, as between the tokens of answers of one
             ratio = medians[other][key] / ours
             ratios[other][key] = round(1 / ratio if key.split(": ")[-1] in MORE_IS_BETTER else ratio, 2)
     return {"runs": values, "medians": medians, f"{first}_is_better_by": ratios}

@@ -33,6 +33,7 @@ Status check_visible_keys(const StepView& step, int32_t num_blocks) {
 
 Status check_chosen_keys(const StepView& step, const SelectionView& selection, int64_t num_slots) {
   for (int32_t t = 0; t < step.tokens; ++t) {
+    RETURN_IF_ERROR(check("token_request", t, step.token_request[t], -1, step.requests - 1));
     if (step.token_request[t] < 0) continue;
     RETURN_IF_ERROR(check("counts", t, selection.counts[t], 0, selection.top_k));
     const int64_t row = int64_t{t} * selection.top_k;

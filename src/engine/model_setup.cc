@@ -26,6 +26,7 @@ Status keep_layers(ModelConfig& config, int32_t layers, MtpLayers mtp) {
   keep_entries(config.selection, kept, config.num_layers - kept);
   config.num_layers = kept;
   if (mtp == MtpLayers::kDrop) {
+    config.num_left_out_mtp_layers = config.num_mtp_layers;
     config.num_mtp_layers = 0;
     config.layer_is_moe.resize(static_cast<size_t>(kept));
     config.selection.resize(static_cast<size_t>(kept));

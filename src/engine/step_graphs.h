@@ -23,7 +23,7 @@ struct GraphReport {
   int64_t bytes = 0;    // of the graphs themselves, parameters of launches included
   int64_t kernels = 0;  // in the graphs of a decode of one token, the drafter left out
   double seconds = 0;
-  std::string buckets;  // "whole at 1, 2, 4 tokens; in 6 pieces at 1, 2, 4, 8 tokens"
+  std::string buckets;  // "decodes whole at 1, 2, 4 tokens; steps in 6 pieces at 1, 2, 4, 8 tokens"
 };
 
 // How a step runs.

@@ -78,7 +78,8 @@ struct ModelConfig {
   RopePairing index_rope_pairing = RopePairing::kHalves;
   std::vector<SelectionSource> selection;  // [num_layers + num_mtp_layers]
 
-  int32_t num_mtp_layers = 0;  // num_nextn_predict_layers; the MTP layer's id is num_layers
+  int32_t num_mtp_layers = 0;           // num_nextn_predict_layers; the MTP layer's id is num_layers
+  int32_t num_left_out_mtp_layers = 0;  // of the checkpoint, behind these, that nobody is to draft with
   // What the MTP layer is fed with when it is applied again: its output after the norm of its head (GLM), or before it
   // (DeepSeek).
   bool mtp_chains_normed = false;

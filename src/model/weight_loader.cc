@@ -226,12 +226,9 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
       log_info("{}: config.json speaks of {} MTP layer(s), but the checkpoint holds none; drafting is off",
                checkpoint_.dir().string(), config_.num_mtp_layers);
     }
-    // Whoever does not draft leaves the MTP layers out, which are known by a projection that no other layer has.
     std::vector<std::string> left_out;
-    for (int32_t layer = config_.total_layers();; ++layer) {
-      const std::string name = fmt::format("model.layers.{}.", layer);
-      if (!contains(name + "eh_proj.weight")) break;
-      left_out.push_back(name);
+    for (int32_t i = 0; i < config_.num_left_out_mtp_layers; ++i) {
+      left_out.push_back(fmt::format("model.layers.{}.", config_.total_layers() + i));
     }
     std::vector<std::string_view> unused;
     for (const auto& [name, tensor] : checkpoint_.tensors()) {

@@ -321,7 +321,8 @@ OpenAiUsage MessagesStreamer::usage() const {
   return {.prompt_tokens = prompt_tokens_,
           .completion_tokens = reader_.tokens(),
           .cached_tokens = cached_tokens_,
-          .reasoning_tokens = reader_.reasoning_tokens()};
+          .reasoning_tokens = reader_.reasoning_tokens(),
+          .longest_choice = reader_.tokens()};
 }
 
 void MessagesStreamer::close(std::vector<std::string>& events) {

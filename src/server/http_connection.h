@@ -1,5 +1,5 @@
-// One connection of the server, as a coroutine on the one thread that ever touches its socket. For this room's sources
-// only.
+// One connection of the server, as a coroutine on the one thread that owns its socket; pieces of a stream are also sent
+// by whoever makes them, while it sleeps (HttpExchangeImpl). For this room's sources only.
 #pragma once
 
 #include <atomic>

@@ -37,7 +37,8 @@ class Response {
     return {.prompt_tokens = prompt_tokens_,
             .completion_tokens = reader_.tokens(),
             .cached_tokens = cached_tokens_,
-            .reasoning_tokens = reader_.reasoning_tokens()};
+            .reasoning_tokens = reader_.reasoning_tokens(),
+            .longest_choice = reader_.tokens()};
   }
   std::string_view outcome() const {
     if (error_) return "error";

@@ -66,6 +66,13 @@ TEST(MetricsTest, TokensAreCountedByRequestAndByChoice) {
   ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_max_num_generation_tokens_count") == 1; }));
   EXPECT_EQ(metric(port, "vllm:request_max_num_generation_tokens_sum"), 4);
   EXPECT_EQ(metric(port, "vllm:request_generation_tokens_sum"), 12);
+  // An answer of the other APIs is its own longest choice.
+  EXPECT_EQ(post(port, "/v1/responses", R"({"input":"Count.","max_output_tokens":3})").status, 200);
+  EXPECT_EQ(post(port, "/v1/messages", R"({"messages":[{"role":"user","content":"Count."}],"max_tokens":2})").status,
+            200);
+  ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_max_num_generation_tokens_count") == 3; }));
+  EXPECT_EQ(metric(port, "vllm:request_max_num_generation_tokens_sum") - 4,
+            metric(port, "vllm:request_generation_tokens_sum") - 12);
 }
 
 // Clients that leave are counted as such, and their tokens' times; an answer that nobody waited for has taken no time.

@@ -1,5 +1,5 @@
-// What sparse attention read for an answer: a strip of the context's tokens, the warmer the more tokens of the answer read
-// them, or what the one token read that has the pointer or the focus.
+// What sparse attention read for an answer: a strip of the context's tokens, the warmer the more tokens of the answer
+// read them, or what the one token read that has the pointer or the focus.
 import { element } from "./markdown.js";
 
 const kMostCells = 2000; // of the strip; tokens of a longer context share them
@@ -54,12 +54,15 @@ export function heatNode(context, answer, lists, { layer, most }) {
     strip.setAttribute("aria-label", text);
   }
   function showAll() {
-    paint(times, Math.max(...times), (at, sum) => `token ${at + 1}, read ${sum} of ${plural(traced.length, "time")}`);
-    const often = [...times.keys()].sort((a, b) => times[b] - times[a] || a - b).filter((p) => times[p] > 0).slice(0, 5);
+    const highest = times.reduce((a, b) => Math.max(a, b), 0);
+    paint(times, highest, (at, sum) => `token ${at + 1}, read ${sum} of ${plural(traced.length, "time")}`);
+    const often = [...times.keys()].filter((p) => times[p] > 0).sort((a, b) => times[b] - times[a] || a - b)
+      .slice(0, 5);
     const names = often.map((p) => `“${shown(texts[p])}” (token ${p + 1}) ${plural(times[p], "time")}`);
     const missing = read.length - traced.length;
     say(`${plural(traced.length, "token")} of the answer read the context`
-      + `${missing > 0 ? `; of ${missing} it was not kept` : ""}. Most read: ${names.join(", ")}.`);
+      + `${missing > 0 ? `; of ${missing} it was not kept` : ""}.`
+      + `${names.length > 0 ? ` Most read: ${names.join(", ")}.` : ""}`);
   }
   function showOne(i) {
     const runs = read[i];
@@ -67,7 +70,7 @@ export function heatNode(context, answer, lists, { layer, most }) {
     const heat = new Uint8Array(texts.length);
     if (runs === null) {
       paint(heat, 1, () => "");
-      return say(`${name}: what was read for it was not kept, others were traced in the same step.`);
+      return say(`${name}: what was read for it was not kept: its step, or the answer, had no room for more.`);
     }
     let count = 0;
     for (const [begin, end] of runs) {

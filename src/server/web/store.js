@@ -22,7 +22,8 @@ export function saveSettings() {
 
 export const chats = read(kChats, []).filter((chat) => chat && Array.isArray(chat.messages));
 
-// Tokens, and what they read, are for the moment: they take many times the room of their text. False: the browser has no room left.
+// Tokens, and what they read, are for the moment: they take many times the room of their text. False: the browser has no
+// room left.
 export function saveChats() {
   const kept = chats.filter((chat) => chat.messages.length > 0);
   try {
