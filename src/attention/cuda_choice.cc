@@ -1,6 +1,7 @@
 #include "attention/cuda_choice.h"
 
 #include "attention/mla_tile_shape.h"
+#include "device/device_traits.h"
 
 namespace lantern::cuda {
 namespace {
@@ -25,10 +26,11 @@ Refusal refuse_cache(const LatentCacheView& cache, const DeviceTraits& device) {
 
 Refusal decode_mma(const MlaDecodeDesc& d, const DeviceTraits& device) { return refuse_cache(d.cache, device); }
 Refusal decode_wgmma(const MlaDecodeDesc& d, const DeviceTraits& device) {
-  if (device.compute_capability != 90) return cannot("it needs a GPU of compute capability 9.0");
+  if (const Refusal refusal = refuse_all_but_hopper(device)) return refusal;
   if (const Refusal refusal = refuse_cache(d.cache, device)) return refusal;
-  if (d.heads <= 32) return not_meant("up to 32 heads leave half of its tile of 64 empty");
-  return d.tokens <= 8 ? not_meant("up to 8 tokens are spread over more blocks in tiles of fewer heads") : Refusal{};
+  if (d.heads <= kMlaHeadsOfHalfTile) return not_meant("up to 32 heads leave half of its tile of 64 empty");
+  return d.tokens <= kMlaSpreadTokens ? not_meant("up to 8 tokens are spread over more blocks in tiles of fewer heads")
+                                      : Refusal{};
 }
 
 Refusal prefill_absorbed(const MlaPrefillDesc& d, const DeviceTraits& device) { return refuse_cache(d.cache, device); }

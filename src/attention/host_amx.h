@@ -5,7 +5,6 @@ namespace lantern {
 
 // Why not, null where it does: as missing_amx() of base/amx.h says, unless a test forbids it.
 const char* missing_host_amx();
-inline bool amx_usable() { return missing_host_amx() == nullptr; }
 
 // For tests: as if the machine had no AMX. Not to be called while kernels run.
 void forbid_amx_for_test(bool forbidden);

@@ -363,7 +363,7 @@ template <bool kFp8>
 void launch_tiles(void* stream, const MlaDecodeParams& p, const MlaParts& s, int32_t first, int32_t tokens) {
   if (p.heads <= 16 || p.step.tokens <= 2) {
     launch_tiles<16, kFp8>(stream, p, s, first, tokens);
-  } else if (p.heads <= 32 || p.step.tokens <= 8) {
+  } else if (p.heads <= kMlaHeadsOfHalfTile || p.step.tokens <= kMlaSpreadTokens) {
     launch_tiles<32, kFp8>(stream, p, s, first, tokens);
   } else {
     launch_tiles<64, kFp8>(stream, p, s, first, tokens);

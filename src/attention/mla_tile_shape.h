@@ -7,6 +7,10 @@
 
 namespace lantern::cuda {
 
+// Up to so many heads, or so many tokens, blocks of the full 64 heads are not taken.
+constexpr int32_t kMlaHeadsOfHalfTile = 32;
+constexpr int32_t kMlaSpreadTokens = 8;
+
 constexpr int kMlaRank = 512;
 constexpr int kMlaRope = 64;
 constexpr int kMlaPieces = (kMlaRank + kMlaRope) * 2 / 16;  // pieces of 16 bytes of a row of bf16

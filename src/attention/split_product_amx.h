@@ -3,7 +3,7 @@
 // The pieces keep 16 to 17 bits of a value, so that a product is right to about 2^-16; for values that are bf16
 // already the low pieces are zero. Every sum has one order that depends on its own row and column alone.
 //
-// To be called only where amx_usable().
+// To be called only where missing_host_amx() is null.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ int output_errno = 0;  // of the first write to stdout that failed
 // In a signal handler there is nothing but system calls.
 [[noreturn]] void end_now(int number) {
   constexpr std::string_view kWhy = "lantern: ended by a signal while the model was loading\n";
-  if (::write(STDERR_FILENO, kWhy.data(), kWhy.size()) < 0) _exit(128 + number);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
   _exit(128 + number);
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "device/capture_guard.h"
 #include "device/stream_backend.h"
 
@@ -16,7 +17,6 @@ Result<void*> Device::allocate(MemoryClass memory_class, std::string_view owner,
   if (CaptureGuard::active() != nullptr) {
     RETURN_IF_ERROR(CaptureGuard::refuse(fmt::format("'{}' asked for {} bytes of device memory", owner, bytes)));
   }
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   const size_t available = available_bytes();
   void* address = bytes <= available ? allocate_zeroed(bytes) : nullptr;
   if (address == nullptr) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace lantern {
 
@@ -75,7 +76,6 @@ bool MemoryLedger::has(uint64_t id) const {
 }
 
 std::string MemoryLedger::table() const {
-  constexpr double kMiB = 1024.0 * 1024.0;
   std::string text;
   for (MemoryClass memory_class :
        {MemoryClass::kWeights, MemoryClass::kPersistent, MemoryClass::kWorkspace, MemoryClass::kPool}) {

@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace lantern {
-namespace {
-
-double gib(double bytes) { return bytes / (1024.0 * 1024.0 * 1024.0); }
-
-}  // namespace
 
 Status check_room(const Device& device, std::span<const MemoryNeed> needs, std::string_view advice) {
   double all = 0;  // what absurd settings need may be more than an int64_t holds
@@ -15,12 +12,12 @@ Status check_room(const Device& device, std::span<const MemoryNeed> needs, std::
   for (const MemoryNeed& need : needs) {
     const auto bytes = static_cast<double>(need.bytes);
     all += bytes;
-    parts += fmt::format("{}{:.2f} GiB for {}", parts.empty() ? "" : ", ", gib(bytes), need.what);
+    parts += fmt::format("{}{:.2f} GiB for {}", parts.empty() ? "" : ", ", bytes / kGiB, need.what);
   }
   const auto available = static_cast<double>(device.available_bytes());
   if (all <= available) return {};
   return Error(ErrorCode::kOutOfMemory, fmt::format("{} needs {:.2f} GiB ({}), but only {:.2f} GiB are free; {}",
-                                                    device.description(), gib(all), parts, gib(available), advice));
+                                                    device.description(), all / kGiB, parts, available / kGiB, advice));
 }
 
 }  // namespace lantern

@@ -132,8 +132,7 @@ __global__ void trace_selections_kernel(TraceSelectionsParams p) {
   const step::Upload upload{UploadView(p.upload.get())};
   for (int32_t r = block(); r < upload.header.rows.count; r += kBlocks) {
     const UploadRow& row = upload.rows[r];
-    const int32_t count = row.first_traced < 0 ? 0 : step::sample_rows_of(row);
-    for (int32_t j = 0; j < count; ++j) {
+    for (int32_t j = 0; j < step::traced_rows_of(row); ++j) {
       for (int32_t i = thread(); i <= p.top_k; i += kThreads) step::trace_word(p, row, j, i);
     }
   }

@@ -95,8 +95,7 @@ void trace_selections_kernel(const TraceSelectionsParams& p, HostContext&) {
   const step::Upload upload{UploadView(p.upload.get())};
   for (int32_t r = 0; r < upload.header.rows.count; ++r) {
     const UploadRow& row = upload.rows[r];
-    const int32_t count = row.first_traced < 0 ? 0 : step::sample_rows_of(row);
-    for (int32_t j = 0; j < count; ++j) {
+    for (int32_t j = 0; j < step::traced_rows_of(row); ++j) {
       for (int32_t i = 0; i <= p.top_k; ++i) step::trace_word(p, row, j, i);
     }
   }

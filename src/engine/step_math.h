@@ -29,6 +29,11 @@ LANTERN_HOST_DEVICE inline int32_t sample_rows_of(const UploadRow& row) {
   return row.prefilling != 0 ? 1 : row.query_len;
 }
 
+// Records that a row of the step keeps.
+LANTERN_HOST_DEVICE inline int32_t traced_rows_of(const UploadRow& row) {
+  return row.first_traced < 0 ? 0 : sample_rows_of(row);
+}
+
 // Word i of the record that row `row` keeps of the selection of its row of logits j.
 LANTERN_HOST_DEVICE inline void trace_word(const TraceSelectionsParams& p, const UploadRow& row, int32_t j, int32_t i) {
   const int64_t token = row.query_start + row.query_len - sample_rows_of(row) + j;

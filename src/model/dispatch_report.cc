@@ -105,15 +105,15 @@ class Walk {
       return consider(cuda::kProjectValueKernels, cuda::ProjectValueDesc{.kv_b = kv_b, .tokens = rows}, traits_);
     });
     if (options_.mla_form == MlaForm::kAbsorbed) return;
-    add(of, options_.limits.max_tokens,
-        [&](int64_t) { return consider(cuda::kMlaPrefillKernels, cuda::MlaPrefillDesc{.cache = cache}, traits_); });
+    put(of, options_.limits.max_tokens,
+        consider(cuda::kMlaPrefillKernels, cuda::MlaPrefillDesc{.cache = cache}, traits_));
   }
 
   void host_attention(int32_t id, const AttentionWeights& w) {
     if (options_.mla_form == MlaForm::kAbsorbed) return;
     const LatentCacheView cache = model_.cache().latent(id);
-    add(cache_text(cache), options_.limits.max_tokens,
-        [&](int64_t) { return consider(kHostPrefillKernels, HostPrefillDesc{cache.layout}, traits_); });
+    put(cache_text(cache), options_.limits.max_tokens,
+        consider(kHostPrefillKernels, HostPrefillDesc{cache.layout}, traits_));
     linear("kv_b_proj", w.kv_b_proj, LinearInput::kRounded, mla_prefill_key_tile());
   }
 
@@ -130,8 +130,8 @@ class Walk {
                                     .block_size = cache.block_size(),
                                     .block_bytes = cache.index_block_bytes(),
                                     .cache_aligned = reinterpret_cast<uintptr_t>(cache.index_view(id).get()) % 16 == 0};
-    add(fmt::format("{} index keys of {} values, {} heads", to_string(desc.layout), desc.dim, desc.heads),
-        options_.limits.max_tokens, [&](int64_t) { return consider(cuda::kIndexScoreKernels, desc, traits_); });
+    put(fmt::format("{} index keys of {} values, {} heads", to_string(desc.layout), desc.dim, desc.heads),
+        options_.limits.max_tokens, consider(cuda::kIndexScoreKernels, desc, traits_));
   }
 
   void mlp(std::string_view name, const ExpertWeights& w) {
@@ -162,32 +162,41 @@ class Walk {
     linear(name, w, input, step_rows_);
   }
   void linear(std::string_view name, const QuantizedMatrix& w, LinearInput input, int64_t most_rows) {
+    if (!cuda_) return put(text_of(name, w), most_rows, consider_linear_host(w, input));
     add(text_of(name, w), most_rows, [&](int64_t rows) {
-      return cuda_ ? consider(cuda::kLinearKernels,
-                              cuda::LinearDesc{.weight = w, .input = input, .rows = rows, .x_aligned = w.cols % 4 == 0},
-                              traits_)
-                   : consider_linear_host(w, input);
+      return consider(cuda::kLinearKernels,
+                      cuda::LinearDesc{.weight = w, .input = input, .rows = rows, .x_aligned = w.cols % 4 == 0},
+                      traits_);
     });
   }
 
-  // An entry for each run of rows with one outcome; the same outcome in several layers is one entry.
+  // An entry for each run of rows with one outcome.
   void add(const std::string& subject, int64_t most_rows, const Consider& of_rows) {
-    std::vector<DispatchChoice> runs;
-    for (int64_t rows = 1; rows <= most_rows; ++rows) {
+    std::vector<Considered> before = of_rows(1);
+    int64_t first = 1;
+    for (int64_t rows = 2; rows <= most_rows; ++rows) {
       std::vector<Considered> list = of_rows(rows);
-      if (runs.empty() || runs.back().list != list) {
-        runs.push_back({.subject = subject, .layers = {}, .first_rows = rows, .list = std::move(list)});
-      }
-      runs.back().last_rows = rows;
+      if (list == before) continue;
+      put(subject, first, rows - 1, std::exchange(before, std::move(list)));
+      first = rows;
     }
-    for (DispatchChoice& run : runs) {
-      const auto same = std::ranges::find_if(report_, [&](const DispatchChoice& c) {
-        return c.subject == run.subject && c.first_rows == run.first_rows && c.last_rows == run.last_rows &&
-               c.list == run.list;
-      });
-      DispatchChoice& choice = same == report_.end() ? report_.emplace_back(std::move(run)) : *same;
-      if (layer_ != kNoLayer) choice.layers.push_back(layer_);
-    }
+    put(subject, first, most_rows, std::move(before));
+  }
+  // Of a choice that no number of rows changes.
+  void put(const std::string& subject, int64_t most_rows, std::vector<Considered> list) {
+    put(subject, 1, most_rows, std::move(list));
+  }
+  // The same outcome in several layers is one entry.
+  void put(const std::string& subject, int64_t first, int64_t last, std::vector<Considered> list) {
+    const auto same = std::ranges::find_if(report_, [&](const DispatchChoice& c) {
+      return c.subject == subject && c.first_rows == first && c.last_rows == last && c.list == list;
+    });
+    DispatchChoice& choice =
+        same != report_.end()
+            ? *same
+            : report_.emplace_back(DispatchChoice{
+                  .subject = subject, .layers = {}, .first_rows = first, .last_rows = last, .list = std::move(list)});
+    if (layer_ != kNoLayer) choice.layers.push_back(layer_);
   }
 
   const Model& model_;

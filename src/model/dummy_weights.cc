@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "device/persistent_buffer.h"
 #include "device/stream.h"
 #include "model/weight_slice.h"
@@ -19,7 +20,6 @@
 namespace lantern {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int32_t kBlock = 128;

@@ -63,6 +63,16 @@ void LayerRun::project(const QuantizedMatrix& weight, DevPtr<const float> x, Dev
   linear(stream_, p);
 }
 
+void LayerRun::add_norm(DevPtr<const float> weight, DevPtr<float> y) const {
+  add_rms_norm(stream_, {.delta = a_.delta,
+                         .residual = a_.residual,
+                         .weight = weight,
+                         .y = y,
+                         .rows = step_.tokens,
+                         .cols = config_.hidden_size,
+                         .eps = config_.rms_norm_eps});
+}
+
 void LayerRun::before_attention(int32_t id, const LayerWeights& w, bool first, bool reuse_selection) const {
   if (first) {
     rms_norm(stream_, {.x = a_.residual,
@@ -74,13 +84,7 @@ void LayerRun::before_attention(int32_t id, const LayerWeights& w, bool first, b
                        .cols = config_.hidden_size,
                        .eps = config_.rms_norm_eps});
   } else {
-    add_rms_norm(stream_, {.delta = a_.delta,
-                           .residual = a_.residual,
-                           .weight = w.input_layernorm,
-                           .y = a_.normed,
-                           .rows = step_.tokens,
-                           .cols = config_.hidden_size,
-                           .eps = config_.rms_norm_eps});
+    add_norm(w.input_layernorm, a_.normed);
   }
   queries(w.attention);
   latents(id, w.attention);
@@ -96,13 +100,7 @@ void LayerRun::attend(int32_t id, const LayerWeights& w, bool reuse_selection) c
 
 void LayerRun::after_attention(int32_t id, const LayerWeights& w) const {
   project(w.attention.o_proj, a_.attention, a_.delta);
-  add_rms_norm(stream_, {.delta = a_.delta,
-                         .residual = a_.residual,
-                         .weight = w.post_attention_layernorm,
-                         .y = a_.normed,
-                         .rows = step_.tokens,
-                         .cols = config_.hidden_size,
-                         .eps = config_.rms_norm_eps});
+  add_norm(w.post_attention_layernorm, a_.normed);
   feed_forward(id, w);
   if (observer_ != nullptr && observer_->after_layer) observer_->after_layer(id, a_);
 }

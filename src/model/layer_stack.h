@@ -34,6 +34,8 @@ class LayerRun {
   // Zeros where the layer's cache entries of the step's tokens belong, instead of running it.
   void clear_entries(int32_t id) const;
 
+  // a.residual += a.delta; y = the norm of it.
+  void add_norm(DevPtr<const float> weight, DevPtr<float> y) const;
   // y = x W^T over the step's tokens, with row strides given by the widths.
   void project(const QuantizedMatrix& weight, DevPtr<const float> x, DevPtr<float> y,
                LinearInput input = LinearInput::kRounded) const;

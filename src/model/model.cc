@@ -74,13 +74,7 @@ void Model::forward(Stream& stream, const StepView& step, DevPtr<const int32_t> 
     run_piece(pieces, id + 1, [&] {
       run.after_attention(id, layer(id));
       if (id + 1 < config_.num_layers) return run.before_attention(id + 1, layer(id + 1), false);
-      add_rms_norm(stream, {.delta = a.delta,
-                            .residual = a.residual,
-                            .weight = w.final_norm,
-                            .y = a.hidden,
-                            .rows = step.tokens,
-                            .cols = config_.hidden_size,
-                            .eps = config_.rms_norm_eps});
+      run.add_norm(w.final_norm, a.hidden);
     });
   }
 }
@@ -129,13 +123,7 @@ void Model::mtp_forward(Stream& stream, const StepView& step, DevPtr<const int32
   run.attend(config_.num_layers, w.layer, reuses);
   run_piece(pieces, 1, [&] {
     run.after_attention(config_.num_layers, w.layer);
-    add_rms_norm(stream, {.delta = a.delta,
-                          .residual = a.residual,
-                          .weight = w.head_norm,
-                          .y = a.hidden,
-                          .rows = step.tokens,
-                          .cols = hidden,
-                          .eps = config_.rms_norm_eps});
+    run.add_norm(w.head_norm, a.hidden);
   });
 }
 

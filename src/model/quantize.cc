@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "model/config.h"
 #include "model/quantize_block.h"
 #include "model/safetensors.h"
@@ -24,7 +25,6 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr uint64_t kCopyBytes = 8 << 20;            // one piece of a tensor that is copied
 constexpr uint64_t kMaxSideFileBytes = 256u << 20;  // a larger file beside the weights is not a tokenizer
 

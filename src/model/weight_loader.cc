@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "device/persistent_buffer.h"
 #include "model/safetensors.h"
 #include "model/weight_slice.h"
@@ -22,7 +23,6 @@
 namespace lantern {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr int64_t kAlignment = 256;  // of copies, in bytes: what GPUs that fetch tiles or whole sectors ask for
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -227,6 +227,7 @@ class CheckpointStore final : public WeightStore, private WeightSource, private 
                checkpoint_.dir().string(), config_.num_mtp_layers);
     }
     std::vector<std::string> left_out;
+    left_out.reserve(static_cast<size_t>(config_.num_left_out_mtp_layers));
     for (int32_t i = 0; i < config_.num_left_out_mtp_layers; ++i) {
       left_out.push_back(fmt::format("model.layers.{}.", config_.total_layers() + i));
     }

@@ -1,9 +1,10 @@
 #include "ops/cuda_choice.h"
 
+#include "device/device_traits.h"
+
 namespace lantern::cuda {
 namespace {
 
-constexpr const char* kNeedsHopper = "it needs a GPU of compute capability 9.0";
 constexpr const char* kFewRows = "fewer than 33 rows are multiplied faster in tiles of up to 32";
 constexpr const char* kFewExpertRows = "experts with fewer than 8 rows on average are multiplied faster in small tiles";
 
@@ -47,21 +48,21 @@ Refusal linear_mma(const LinearDesc& d, const DeviceTraits&) {
 }
 Refusal linear_wgmma(const LinearDesc& d, const DeviceTraits& device) {
   if (d.input == LinearInput::kExact) return linear_mma(d, device);
-  if (device.compute_capability != 90) return cannot(kNeedsHopper);
+  if (const Refusal refusal = refuse_all_but_hopper(device)) return refusal;
   if (const Refusal refusal = linear_mma(d, device)) return refusal;
   return d.rows < kWideRows ? not_meant(kFewRows) : Refusal{};
 }
 
 Refusal mlp_mma(const MlpDesc& d, const DeviceTraits&) { return refuse_experts(d.weights, d.x_aligned); }
 Refusal mlp_wgmma(const MlpDesc& d, const DeviceTraits& device) {
-  if (device.compute_capability != 90) return cannot(kNeedsHopper);
+  if (const Refusal refusal = refuse_all_but_hopper(device)) return refusal;
   if (const Refusal refusal = mlp_mma(d, device)) return refusal;
   return d.tokens < kWideRows ? not_meant(kFewRows) : Refusal{};
 }
 
 Refusal moe_mma(const MoeDesc& d, const DeviceTraits&) { return refuse_experts(d.first_expert, d.x_aligned); }
 Refusal moe_wgmma(const MoeDesc& d, const DeviceTraits& device) {
-  if (device.compute_capability != 90) return cannot(kNeedsHopper);
+  if (const Refusal refusal = refuse_all_but_hopper(device)) return refusal;
   if (const Refusal refusal = moe_mma(d, device)) return refusal;
   const int64_t expert_rows = d.tokens * d.experts_per_token / d.num_experts;
   return expert_rows < kWideExpertRows ? not_meant(kFewExpertRows) : Refusal{};

@@ -86,6 +86,7 @@ template <bool kFp8>
 struct Weights {
   static constexpr int kVectors = kFp8 ? 2 : 1;
   static constexpr int64_t kWidth = kVectors * kStep;  // a cache line of either dtype
+  static constexpr int64_t byte_of(int64_t col) { return kFp8 ? col : col * 2; }
   __m512bh values[kVectors];
 
   void load(const std::byte* line, const E4m3Table& table) {
@@ -145,16 +146,15 @@ void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64
     for (; col + W::kWidth <= end; col += W::kWidth) {
       W a[kR];
       for (int r = 0; r < kR; ++r) {
-        const std::byte* line = weight + r * row_bytes + (kFp8 ? col : col * 2);
-        if constexpr (kFetch)
-          _mm_prefetch(line + fetch_distance(line - weight - r * row_bytes, row_bytes, kR), _MM_HINT_T0);
+        const std::byte* line = weight + r * row_bytes + W::byte_of(col);
+        if constexpr (kFetch) _mm_prefetch(line + fetch_distance(W::byte_of(col), row_bytes, kR), _MM_HINT_T0);
         a[r].load(line, table);
       }
       add(a, col, W::kVectors);
     }
     if (col < end) {
       W a[kR];
-      for (int r = 0; r < kR; ++r) a[r].load_first(weight + r * row_bytes + (kFp8 ? col : col * 2), end - col, table);
+      for (int r = 0; r < kR; ++r) a[r].load_first(weight + r * row_bytes + W::byte_of(col), end - col, table);
       add(a, col, end - col > kStep ? 2 : 1);
     }
     for (int r = 0; r < kR; ++r) {
@@ -174,10 +174,12 @@ void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64
 template <bool kFp8, int kR>
 void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, const E4m3Table& table) {
   int64_t row = 0;
-  if (panel.rows >= 4) tile<kFp8, kR, 4, true>(params, panel, out, 0, table), row = 4;
-  for (; row + 4 <= panel.rows; row += 4) tile<kFp8, kR, 4, false>(params, panel, out, row, table);
-  if (row == 0) tile<kFp8, kR, 1, true>(params, panel, out, row++, table);
-  for (; row < panel.rows; ++row) tile<kFp8, kR, 1, false>(params, panel, out, row, table);
+  for (; row + 4 <= panel.rows; row += 4) {
+    (row == 0 ? tile<kFp8, kR, 4, true> : tile<kFp8, kR, 4, false>)(params, panel, out, row, table);
+  }
+  for (; row < panel.rows; ++row) {
+    (row == 0 ? tile<kFp8, kR, 1, true> : tile<kFp8, kR, 1, false>)(params, panel, out, row, table);
+  }
 }
 
 // Many rows: the weights of some outputs and columns are laid out as bf16 once, where all rows of a block find them
@@ -203,7 +205,7 @@ void lay(const QuantizedMatrix& w, int64_t out, int64_t outputs, int64_t begin, 
     const std::byte* row = w.data.get() + (out + r) * w.row_bytes;
     std::byte* target = block.weights[r];
     for (int64_t col = begin; col < end; col += W::kWidth) {
-      const std::byte* line = row + (kFp8 ? col : col * 2);
+      const std::byte* line = row + W::byte_of(col);
       _mm_prefetch(line + w.row_bytes, _MM_HINT_T0);
       W a;
       if (end - col >= W::kWidth) {

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "ops/linear.h"
+#include "ops/row_scales.h"
 
 namespace lantern {
 
@@ -59,28 +59,6 @@ inline const float* x_row(const LinearParams& params, int64_t row) {
   const int64_t source = params.x_rows ? params.x_rows[row] : row;
   return params.x.get() + source * params.x_stride;
 }
-
-// block_scale() of the blocks of one row, without its divisions.
-class RowScales {
- public:
-  RowScales() = default;
-  RowScales(const QuantizedMatrix& w, int64_t row)
-      : w_(&w), first_(w.block_rows == 0 ? 0 : row / w.block_rows * w.scale_row_stride) {}
-  float operator[](int64_t block) const {
-    if (w_->block_rows == 0) return w_->global_scale;
-    const int64_t index = first_ + block;
-    if (w_->scale_dtype == DType::kF8E8M0) {
-      return to_float(e8m0_t{static_cast<uint8_t>(w_->scales[index])}) * w_->global_scale;
-    }
-    float scale;
-    std::memcpy(&scale, w_->scales.get() + index * 4, sizeof(scale));  // mapped files do not promise alignment
-    return scale * w_->global_scale;
-  }
-
- private:
-  const QuantizedMatrix* w_ = nullptr;
-  int64_t first_ = 0;
-};
 
 // The panel of the kernels that compute in float: row-major, rows `float_panel_stride(cols)` apart, zeros behind cols.
 int64_t float_panel_stride(int64_t cols);

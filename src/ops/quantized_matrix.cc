@@ -2,18 +2,15 @@
 
 #include <cstring>
 
+#include "ops/row_scales.h"
+
 namespace lantern {
 
 float block_scale(const QuantizedMatrix& w, int64_t row, int64_t col) {
-  if (w.block_rows == 0) return w.global_scale;
-  const int64_t index = row / w.block_rows * w.scale_row_stride + col / w.block_cols;
-  if (w.scale_dtype == DType::kF8E8M0) {
-    return to_float(e8m0_t{static_cast<uint8_t>(w.scales[index])}) * w.global_scale;
-  }
-  CHECK(w.scale_dtype == DType::kF32, "block scales are F32 or F8_E8M0, not {}", to_string(w.scale_dtype));
-  float scale;
-  std::memcpy(&scale, w.scales.get() + index * 4, sizeof(scale));  // mapped files do not promise alignment
-  return scale * w.global_scale;
+  const bool scaled = w.block_rows != 0;
+  CHECK(!scaled || w.scale_dtype == DType::kF32 || w.scale_dtype == DType::kF8E8M0,
+        "block scales are F32 or F8_E8M0, not {}", to_string(w.scale_dtype));
+  return RowScales(w, row)[scaled ? col / w.block_cols : 0];
 }
 
 float dequantized(const QuantizedMatrix& w, int64_t row, int64_t col) {

@@ -317,13 +317,7 @@ MessagesStreamer::MessagesStreamer(const OpenAiRequest& request, const Tokenizer
       reader_(request, tokenizer),
       prompt_tokens_(static_cast<int64_t>(request.prompts.front().request.prompt.size())) {}
 
-OpenAiUsage MessagesStreamer::usage() const {
-  return {.prompt_tokens = prompt_tokens_,
-          .completion_tokens = reader_.tokens(),
-          .cached_tokens = cached_tokens_,
-          .reasoning_tokens = reader_.reasoning_tokens(),
-          .longest_choice = reader_.tokens()};
-}
+OpenAiUsage MessagesStreamer::usage() const { return usage_of(reader_, prompt_tokens_, cached_tokens_); }
 
 void MessagesStreamer::close(std::vector<std::string>& events) {
   if (block_ == Block::kNone) return;

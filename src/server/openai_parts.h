@@ -16,6 +16,14 @@
 
 namespace lantern {
 
+// Of an answer of one choice.
+inline OpenAiUsage usage_of(const AnswerReader& reader, int64_t prompt_tokens, int64_t cached_tokens) {
+  return {.prompt_tokens = prompt_tokens,
+          .completion_tokens = reader.tokens(),
+          .cached_tokens = cached_tokens,
+          .reasoning_tokens = reader.reasoning_tokens(),
+          .longest_choice = reader.tokens()};
+}
 // Of prompts with prompt_tokens, cached_tokens and choices with a `reader` each.
 template <class Prompt>
 OpenAiUsage usage_of(const std::vector<Prompt>& prompts, bool hides_output) {

@@ -33,13 +33,7 @@ class Response {
   void fail(const OpenAiError& error, std::vector<std::string>* events);
 
   bool complete() const { return status_ != "in_progress"; }
-  OpenAiUsage usage() const {
-    return {.prompt_tokens = prompt_tokens_,
-            .completion_tokens = reader_.tokens(),
-            .cached_tokens = cached_tokens_,
-            .reasoning_tokens = reader_.reasoning_tokens(),
-            .longest_choice = reader_.tokens()};
-  }
+  OpenAiUsage usage() const { return usage_of(reader_, prompt_tokens_, cached_tokens_); }
   std::string_view outcome() const {
     if (error_) return "error";
     return status_ == "incomplete" ? "length" : "stop";
