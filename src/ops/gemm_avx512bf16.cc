@@ -171,14 +171,21 @@ void tile(const LinearParams& params, const GemmPanel& panel, int64_t out, int64
   }
 }
 
+template <bool kFp8, int kR, int kC>
+void rows_of_outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, int64_t row,
+                     const E4m3Table& table) {
+  (row == 0 ? tile<kFp8, kR, kC, true> : tile<kFp8, kR, kC, false>)(params, panel, out, row, table);
+}
+
 template <bool kFp8, int kR>
 void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out, const E4m3Table& table) {
   int64_t row = 0;
-  for (; row + 4 <= panel.rows; row += 4) {
-    (row == 0 ? tile<kFp8, kR, 4, true> : tile<kFp8, kR, 4, false>)(params, panel, out, row, table);
-  }
-  for (; row < panel.rows; ++row) {
-    (row == 0 ? tile<kFp8, kR, 1, true> : tile<kFp8, kR, 1, false>)(params, panel, out, row, table);
+  for (; row + 4 <= panel.rows; row += 4) rows_of_outputs<kFp8, kR, 4>(params, panel, out, row, table);
+  switch (panel.rows - row) {  // drafts make few rows: those left over share one pass over the weights, too
+    case 3: return rows_of_outputs<kFp8, kR, 3>(params, panel, out, row, table);
+    case 2: return rows_of_outputs<kFp8, kR, 2>(params, panel, out, row, table);
+    case 1: return rows_of_outputs<kFp8, kR, 1>(params, panel, out, row, table);
+    default: return;
   }
 }
 

@@ -128,7 +128,12 @@ template <DType kType, int kR>
 void outputs(const LinearParams& params, const GemmPanel& panel, int64_t out) {
   int64_t row = 0;
   for (; row + 4 <= panel.rows; row += 4) tile<kType, kR, 4>(params, panel, out, row);
-  for (; row < panel.rows; ++row) tile<kType, kR, 1>(params, panel, out, row);
+  switch (panel.rows - row) {  // drafts make few rows: those left over share one pass over the weights, too
+    case 3: return tile<kType, kR, 3>(params, panel, out, row);
+    case 2: return tile<kType, kR, 2>(params, panel, out, row);
+    case 1: return tile<kType, kR, 1>(params, panel, out, row);
+    default: return;
+  }
 }
 
 template <DType kType>

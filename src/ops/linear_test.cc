@@ -222,7 +222,7 @@ std::vector<Case> cases() {
     for (const int64_t outputs : {1, 2, 15, 16, 17, 31, 32, 33, 64, 576}) {
       list.push_back({.dtype = dtype, .rows = 5, .outputs = outputs, .cols = 192, .y_padding = 3});
     }
-    for (const int64_t rows : {1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 100, 512, 513, 530}) {
+    for (const int64_t rows : {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 47, 64, 100, 512, 513, 530}) {
       list.push_back({.dtype = dtype, .rows = rows, .outputs = 40, .cols = 160, .gather = rows % 2 == 1});
     }
     list.push_back({.dtype = dtype, .rows = 21, .outputs = 50, .cols = 130, .row_padding = 1});
@@ -232,7 +232,7 @@ std::vector<Case> cases() {
     list.push_back({.dtype = dtype, .rows = 33, .outputs = 64, .cols = 1600, .gather = true, .y_padding = 1});
   }
   for (const DType scale_dtype : {DType::kF32, DType::kF8E8M0}) {
-    for (const int64_t rows : {1, 2, 16, 33, 64, 513}) {
+    for (const int64_t rows : {1, 2, 3, 7, 16, 33, 64, 513}) {
       for (const auto& [outputs, cols] : {std::pair<int64_t, int64_t>{576, 256}, {128, 576}, {300, 328}, {40, 100}}) {
         if (rows > 64 && outputs > 128) continue;
         list.push_back({.dtype = DType::kF8E4M3,
