@@ -18,6 +18,8 @@ if(xgrammar_sources)
     ${LANTERN_XGRAMMAR_DIR}/3rdparty/dlpack/include ${LANTERN_XGRAMMAR_DIR}/3rdparty/picojson)
   target_compile_definitions(lantern_xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
   target_compile_options(lantern_xgrammar PRIVATE -w)
+  # Its own standard: in C++20 clang instantiates destructors of vectors of its types before those are complete.
+  set_target_properties(lantern_xgrammar PROPERTIES CXX_STANDARD 17)
   if(LANTERN_SANITIZE)
     target_compile_options(lantern_xgrammar PRIVATE -fsanitize=${LANTERN_SANITIZE} -fno-omit-frame-pointer)
   endif()
