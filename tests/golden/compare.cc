@@ -4,18 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/check.h"
 
 namespace lantern::golden {
 namespace {
-
-std::vector<int32_t> all_positions(int64_t count) {
-  std::vector<int32_t> positions(static_cast<size_t>(count));
-  std::iota(positions.begin(), positions.end(), 0);
-  return positions;
-}
 
 std::vector<int32_t> unpacked(const GoldenTensor& bits, int64_t row) {
   std::vector<int32_t> keys;
@@ -185,8 +178,7 @@ Difference difference(const Matrix& got, const GoldenTensor& want, const std::ve
 
 Comparison compare_sequence(const GoldenCase& golden, int sequence, const SequenceCapture& got) {
   Judge judge(golden, sequence, got.device);
-  const GoldenTensor& kept = golden.of(sequence, "positions");
-  const std::vector<int32_t> positions(kept.ints(), kept.ints() + kept.rows());
+  const std::vector<int32_t> positions = golden.integers(sequence, "positions");
   for (size_t layer = 0; layer < got.layers.size(); ++layer) {
     const std::string where = fmt::format("sequence {} layer {}", sequence, layer);
     const std::string suffix = fmt::format(".{}", layer);
@@ -197,8 +189,8 @@ Comparison compare_sequence(const GoldenCase& golden, int sequence, const Sequen
     judge.result().hidden_error = std::max(judge.result().hidden_error, found.max);
   }
   judge.values(fmt::format("sequence {} final", sequence), got.final, golden.of(sequence, "final"), positions);
-  const Difference logits =
-      judge.values(fmt::format("sequence {} logits", sequence), got.logits, golden.of(sequence, "logits"), positions);
+  const Difference logits = judge.values(fmt::format("sequence {} logits", sequence), got.logits,
+                                         golden.of(sequence, "logits"), golden.integers(sequence, "logit_positions"));
   judge.result().logits_error = logits.max;
   judge.result().logits_mean = logits.mean;
   return judge.verdict(golden.of(sequence, "input_ids").rows());
@@ -209,11 +201,11 @@ Comparison compare_mtp(const GoldenCase& golden, int sequence, const SequenceCap
   const std::string where = fmt::format("sequence {} MTP layer", sequence);
   judge.selection(where, got.layers.at(0), ".mtp");
   judge.experts(where, got.layers.at(0), ".mtp");
-  const GoldenTensor& want = golden.of(sequence, "mtp.logits");
-  const Difference logits = judge.values(where + " logits", got.logits, want, all_positions(want.rows()));
+  const Difference logits = judge.values(where + " logits", got.logits, golden.of(sequence, "mtp.logits"),
+                                         golden.integers(sequence, "mtp.logit_positions"));
   judge.result().logits_error = logits.max;
   judge.result().logits_mean = logits.mean;
-  return judge.verdict(want.rows());
+  return judge.verdict(golden.of(sequence, "input_ids").rows());
 }
 
 }  // namespace lantern::golden

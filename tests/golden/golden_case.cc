@@ -132,9 +132,9 @@ const GoldenTensor& GoldenCase::of(int sequence, std::string_view what) const {
 
 bool GoldenCase::has(int sequence, std::string_view what) const { return has(fmt::format("s{}.{}", sequence, what)); }
 
-std::vector<int32_t> GoldenCase::input_ids(int sequence) const {
-  const GoldenTensor& ids = of(sequence, "input_ids");
-  return std::vector<int32_t>(ids.ints(), ids.ints() + ids.rows());
+std::vector<int32_t> GoldenCase::integers(int sequence, std::string_view what) const {
+  const GoldenTensor& list = of(sequence, what);
+  return std::vector<int32_t>(list.ints(), list.ints() + list.rows());
 }
 
 std::filesystem::path golden_data_dir() { return std::filesystem::path(LANTERN_SOURCE_DIR) / "tests/golden/data"; }

@@ -41,7 +41,9 @@ struct GoldenCase {
   const GoldenTensor& of(int sequence, std::string_view what) const;
   bool has(int sequence, std::string_view what) const;
 
-  std::vector<int32_t> input_ids(int sequence) const;
+  std::vector<int32_t> input_ids(int sequence) const { return integers(sequence, "input_ids"); }
+  // A list of a sequence, as its positions.
+  std::vector<int32_t> integers(int sequence, std::string_view what) const;
   int num_sequences() const { return 2; }
   // True where inputs of matrix products are rounded to bf16, as FP8 and BF16 weights imply.
   bool rounded() const { return metadata.at("inputs") != "float32"; }

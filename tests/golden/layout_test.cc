@@ -88,8 +88,7 @@ TEST_P(CacheLayouts, RoundAsPublished) {
         }
       }
       EXPECT_LE(static_cast<double>(differ.size()), kMaxDiffering * lengths[static_cast<size_t>(s)]);
-      const GoldenTensor& kept = golden.of(s, "positions");
-      const std::vector<int32_t> positions(kept.ints(), kept.ints() + kept.rows());
+      const std::vector<int32_t> positions = golden.integers(s, "logit_positions");
       const Difference logits = difference(got.logits, golden.of(s, prefix + "logits"), positions, differ);
       EXPECT_LE(logits.max, kMaxError) << "token " << logits.worst_position;
       EXPECT_LE(logits.mean, kMeanError);

@@ -4,8 +4,9 @@ Two independent implementations (torch and ml_dtypes) make every number; the scr
 Everything in the file is a decimal integer holding the bits of the value, so that NaN and -0.0 survive JSON:
   "e4m3fn", "e5m2", "e8m0", "e2m1"   list: index = byte (e2m1: nibble), value = float32 bits (canonical NaN 0x7fc00000)
   "f16_to_f32"                       pairs [f16 bits, float32 bits]
-  "f32_to_X"                         pairs [float32 bits, X bits], round to nearest even; NaN inputs give any NaN
-  "f32_to_X_sat"                     the same, but finite overflow and infinities become the largest finite value
+  "f32_to_bf16", "f32_to_f16"        pairs [float32 bits, target's bits], round to nearest even; NaN inputs give any NaN
+  "f32_to_e4m3fn_sat", "..e5m2_sat"  the same, but finite overflow and infinities become the largest finite value
+Pairs are of positive inputs: the script checks that the negative ones give the same bits with the sign bit set.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def byte_table(name):
 
 def rounding_inputs(target):
     """float32 inputs around every interesting edge of `target`: exact, half-way, one ulp either side of half-way."""
-    integer = np.uint8 if target in ("e4m3fn", "e5m2") else np.uint16
+    integer = np.uint8 if target in MAX_FINITE else np.uint16
     count = 1 << (8 * np.dtype(integer).itemsize)
     codes = np.arange(count).astype(integer)
     exact = codes.view(NUMPY[target]).astype(np.float32)
@@ -83,20 +84,18 @@ def rounding_inputs(target):
             ]
         )
     specials = np.array([0.0, np.inf, 3.4028235e38, 1.1754944e-38, 1.4e-45], dtype=np.float32)
-    values = np.unique(np.concatenate([edges, specials]))
-    values = np.concatenate([values, -values])
-    bits = np.unique(values.view(np.uint32))
-    return np.concatenate([bits, np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FFFFFFF], dtype=np.uint32)])
+    bits = np.unique(np.concatenate([edges, specials]).view(np.uint32))
+    return np.concatenate([bits, np.array([0x7FC00000, 0x7F800001, 0x7FFFFFFF], dtype=np.uint32)])
 
 
-def conversions(target, saturate):
-    bits = rounding_inputs(target)
+def converted(bits, target):
+    """The bits of `target` nearest to the float32 values with these bits, by both packages. Byte formats saturate."""
     values = bits.view(np.float32)
     nan = np.isnan(values)
-    if saturate:
+    if target in MAX_FINITE:
         with np.errstate(invalid="ignore"):
             values = np.clip(values, -MAX_FINITE[target], MAX_FINITE[target])
-    integer = np.uint8 if target in ("e4m3fn", "e5m2") else np.uint16
+    integer = np.uint8 if target in MAX_FINITE else np.uint16
     with np.errstate(over="ignore", invalid="ignore"):
         out = values.astype(NUMPY[target]).view(integer)
     other = torch.from_numpy(values.copy()).to(TORCH[target])
@@ -106,6 +105,14 @@ def conversions(target, saturate):
         target,
         [(hex(b), hex(x), hex(y)) for b, x, y in zip(bits[differ], out[differ], other[differ])],
     )
+    return out
+
+
+def conversions(target):
+    bits = rounding_inputs(target)
+    out, negative = converted(bits, target), converted(bits | np.uint32(1 << 31), target)
+    sign = out.dtype.type(1 << (8 * out.dtype.itemsize - 1))
+    assert ((negative == out | sign) | np.isnan(bits.view(np.float32))).all(), target
     return [[int(b), int(o)] for b, o in zip(bits, out)]
 
 
@@ -131,9 +138,7 @@ def main():
         result[name] = byte_table(name)
     result["f16_to_f32"] = f16_to_f32()
     for target in ("bf16", "f16", "e4m3fn", "e5m2"):
-        result[f"f32_to_{target}"] = conversions(target, saturate=False)
-    for target in ("e4m3fn", "e5m2"):
-        result[f"f32_to_{target}_sat"] = conversions(target, saturate=True)
+        result[f"f32_to_{target}{'_sat' if target in MAX_FINITE else ''}"] = conversions(target)
     lines = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in result.items()]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
