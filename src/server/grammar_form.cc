@@ -216,6 +216,7 @@ json::object call_tag(ChatFormat format, const ToolSyntax& syntax, std::string_v
       break;
     case ChatFormat::kGlm45:
     case ChatFormat::kGlm47:
+    case ChatFormat::kGlm52:
       begin += format == ChatFormat::kGlm45 ? fmt::format("{}\n", name) : std::string(name);
       content["style"] = "glm_xml";
       break;

@@ -234,7 +234,7 @@ std::string_view strip(std::string_view text) {
 // Forced calls, walked at random, are calls to the parser of each format.
 TEST_F(GrammarTest, ForcedCallsAreReadBack) {
   for (const ChatFormat format : {ChatFormat::kDeepSeekV3, ChatFormat::kDeepSeekV31, ChatFormat::kDeepSeekV32,
-                                  ChatFormat::kGlm45, ChatFormat::kGlm47, ChatFormat::kKimiK2}) {
+                                  ChatFormat::kGlm45, ChatFormat::kGlm47, ChatFormat::kGlm52, ChatFormat::kKimiK2}) {
     int calls = 0, several = 0;
     for (const bool may_be_several : {false, true}) {
       for (uint32_t seed = 0; seed < 12; ++seed) {

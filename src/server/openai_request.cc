@@ -448,7 +448,8 @@ class Reader {
   }
 
   // chat_template_kwargs {"thinking"} or {"enable_thinking"}, DeepSeek's {"thinking": {"type": "enabled"}}, or
-  // reasoning_effort, of which "none" is thinking or not and the others are for models that know them.
+  // reasoning_effort, of which "none" is thinking or not and the others are for models that know them: of GLM-5.2's
+  // two, "xhigh" and "max" are the greater and the rest is the lesser, as its publisher's service has it.
   void read_thinking(ChatOptions& options) {
     std::string effort;
     fields_.text("reasoning_effort", effort);
@@ -458,7 +459,11 @@ class Reader {
           "reasoning_effort",
           fmt::format("reasoning_effort is '{}'; use none, minimal, low, medium, high, xhigh or max", effort));
     }
-    if (effort == "none") options.thinking = false;
+    if (effort == "none") {
+      options.thinking = false;
+    } else if (!effort.empty()) {
+      options.effort = effort == "xhigh" || effort == "max" ? ReasoningEffort::kMax : ReasoningEffort::kHigh;
+    }
     if (const json::value* value = fields_.find("chat_template_kwargs")) {
       if (!value->is_object()) return fields_.fail("chat_template_kwargs", "chat_template_kwargs must be an object");
       for (const auto& [name, on] : value->get_object()) {

@@ -53,15 +53,16 @@ json::object least(RequestApi api) {
   return {{"messages", messages}};
 }
 
-std::variant<OpenAiRequest, OpenAiError> read(RequestApi api, const json::object& object) {
+std::variant<OpenAiRequest, OpenAiError> read(RequestApi api, const json::object& object,
+                                              const OpenAiModel& of = model()) {
   const std::string body = json::serialize(object);
-  const auto chat = [](const std::string& text) {
-    return read_openai_request(OpenAiEndpoint::kChatCompletions, text, model(), 1);
+  const auto chat = [&](const std::string& text) {
+    return read_openai_request(OpenAiEndpoint::kChatCompletions, text, of, 1);
   };
-  if (api == kOfCompletions) return read_openai_request(OpenAiEndpoint::kCompletions, body, model(), 1);
+  if (api == kOfCompletions) return read_openai_request(OpenAiEndpoint::kCompletions, body, of, 1);
   if (api == kOfChats) return chat(body);
   if (api == kOfResponses) {
-    auto made = chat_of_response(body, model());
+    auto made = chat_of_response(body, of);
     if (const auto* error = std::get_if<OpenAiError>(&made)) return *error;
     auto request = chat(std::get<ChatOfResponse>(made).body);
     if (const auto* error = std::get_if<OpenAiError>(&request)) return response_error_of(*error);
@@ -223,6 +224,35 @@ TEST(RequestFields, AllowedIdsAndAFormExcludeEachOther) {
   request = read(kOfCompletions, body);
   ASSERT_TRUE(std::holds_alternative<OpenAiError>(request));
   EXPECT_EQ(std::get<OpenAiError>(request).param, "allowed_token_ids");
+}
+
+// GLM-5.2 has two efforts, clients have six, and an API each way to say them.
+TEST(RequestFields, EffortsReachThePromptOfAModelThatHasThem) {
+  const Tokenizer tokenizer = Tokenizer::load(LANTERN_SOURCE_DIR "/tests/text/tokenizers/glm").value();
+  const ChatEncoder chat = ChatEncoder::create(ChatFormat::kGlm52, tokenizer).value();
+  OpenAiModel glm = model();
+  glm.tokenizer = &tokenizer;
+  glm.chat = &chat;
+  const auto prompt_with = [&](RequestApi api, const char* name, const json::value& value) {
+    json::object body = least(api);
+    if (api == kOfMessages) body["max_tokens"] = 1;
+    if (name != nullptr) body[name] = value;
+    auto request = read(api, body, glm);
+    const auto* error = std::get_if<OpenAiError>(&request);
+    if (error != nullptr) return error->message;
+    return tokenizer.decode(std::get<OpenAiRequest>(request).prompts.at(0).request.prompt);
+  };
+  const std::string start = "[gMASK]<sop>", max = start + "<|system|>Reasoning Effort: Max",
+                    high = start + "<|system|>Reasoning Effort: High", ask = "<|user|>x<|assistant|>";
+  for (const char* effort : {"minimal", "low", "medium", "high", "xhigh", "max"}) {
+    const bool most = effort[0] == 'x' || effort == std::string_view("max");
+    const std::string expected = (most ? max : high) + ask + "<think>";
+    EXPECT_EQ(prompt_with(kOfChats, "reasoning_effort", effort), expected) << effort;
+    EXPECT_EQ(prompt_with(kOfResponses, "reasoning", json::object{{"effort", effort}}), expected) << effort;
+  }
+  EXPECT_EQ(prompt_with(kOfMessages, "output_config", json::object{{"effort", "low"}}), high + ask + "<think>");
+  for (const RequestApi api : {kOfChats, kOfResponses}) EXPECT_EQ(prompt_with(api, nullptr, {}), max + ask + "<think>");
+  EXPECT_EQ(prompt_with(kOfChats, "reasoning_effort", "none"), start + ask + "<think></think>");
 }
 
 // docs/server.md names what is read, and has the rest of the table word by word.

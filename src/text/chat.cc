@@ -103,10 +103,21 @@ Result<ChatFormat> detect_chat_format(std::string_view model_type, const Tokeniz
     return model_type == "deepseek_v3" && chat_template.empty() ? ChatFormat::kMoonlight : ChatFormat::kKimiK2;
   }
   if (model_type == "glm4_moe_lite" || model_type == "glm_moe_dsa") {
-    if (mentions("reasoning_content is defined") || mentions("Reasoning Effort")) {
+    if (mentions("Reasoning Effort")) {
+      // GLM-5.2 looks whether it shall think; GLM-5.3 always does.
+      if (!mentions("enable_thinking")) {
+        log_warning(
+            "the checkpoint's chat template is that of GLM-5.3, which always thinks, knows a third effort and orders "
+            "tool "
+            "results by their calls; conversations are written as for GLM-5.2");
+      }
+      return ChatFormat::kGlm52;
+    }
+    if (mentions("reasoning_content is defined")) {
       log_warning(
-          "the checkpoint's chat template is that of GLM-5.1 or later, which writes tools, empty thinking and, from "
-          "GLM-5.2 on, a reasoning effort otherwise; conversations are written as for GLM-5");
+          "the checkpoint's chat template is that of GLM-5.1, which declares tools and writes empty thinking "
+          "otherwise; "
+          "conversations are written as for GLM-5");
     }
     return ChatFormat::kGlm47;
   }

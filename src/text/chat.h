@@ -20,13 +20,14 @@ enum class ChatFormat {
   kDeepSeekV32,     // V3.2, hybrid, tool calls in DSML
   kGlm45,           // GLM-4.5, 4.6, hybrid
   kGlm47,           // GLM-4.7, 4.7-Flash, 5, hybrid
+  kGlm52,           // GLM-5.2, hybrid, thinks with an effort
   kKimiK2,          // Kimi-K2-Instruct
   kKimiK2Thinking,  // always thinks
   kMoonlight,
 };
 
-// "deepseek_v2", "deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "kimi_k2",
-// "kimi_k2_thinking", "moonlight".
+// "deepseek_v2", "deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "glm52",
+// "kimi_k2", "kimi_k2_thinking", "moonlight".
 std::string_view to_string(ChatFormat format);
 // Also knows "glm46", "glm5" and "deepseek_v3". The error lists the names.
 Result<ChatFormat> parse_chat_format(std::string_view name);
@@ -57,9 +58,14 @@ struct ChatMessage {
   std::vector<std::string> tools;
 };
 
+// How long a model that knows the difference shall think.
+enum class ReasoningEffort { kHigh, kMax };
+
 struct ChatOptions {
   // Unset: as the format does when nothing is said. Asking a format for what it cannot do is an error.
   std::optional<bool> thinking;
+  // For formats that write it (GLM-5.2, unset: the greatest); the others pass over it.
+  std::optional<ReasoningEffort> effort = std::nullopt;
   // Ends the prompt where the assistant's answer begins.
   bool add_generation_prompt = true;
   // Tool definitions, each the text of a JSON object in the OpenAI form {"type": "function", "function": {...}} or of

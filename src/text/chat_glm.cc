@@ -1,4 +1,4 @@
-// GLM-4.5 to GLM-5. Source: the chat templates published with these models.
+// GLM-4.5 to GLM-5.2. Source: the chat templates published with these models.
 #include <fmt/format.h>
 
 #include "text/chat_builder.h"
@@ -12,12 +12,31 @@ constexpr std::string_view kSpecials[] = {
     "<arg_value>", "</arg_value>", "<tool_response>", "</tool_response>", "/nothink"};
 constexpr std::string_view kStops[] = {"<|endoftext|>", "<|user|>", "<|observation|>"};
 
-// GLM-4.5 and 4.6 put line breaks between the parts, later ones do not.
 struct Style {
-  bool line_breaks;
+  bool line_breaks = false;  // GLM-4.5 and 4.6 put line breaks between the parts, later ones do not
+  // GLM-5.2 writes tools without the envelope around the function, keeps thoughts as they are and every turn's thinking
+  // block whole, and says how long to think.
+  bool glm52 = false;
 
   std::string_view newline() const { return line_breaks ? "\n" : ""; }
+  // In place of thoughts.
+  std::string_view no_thoughts() const { return line_breaks || glm52 ? "<think></think>" : "</think>"; }
 };
+
+// As GLM-5.2 declares it: the function alone, without what is said to the one who calls it. Empty: not yet declared.
+std::string bare_function(const ParsedTool& tool) {
+  boost::json::object function = tool.function();
+  if (const boost::json::value* deferred = function.if_contains("defer_loading")) {
+    // What Jinja takes for true.
+    const bool no = deferred->is_null() || *deferred == false || *deferred == 0 || *deferred == "";
+    if (!no) return "";
+  }
+  for (const char* name : {"defer_loading", "strict"}) {
+    const auto found = function.find(name);
+    if (found != function.end()) function.stable_erase(found);
+  }
+  return dump_json(function);
+}
 
 Status put_tools(const std::vector<std::string>& tools, Style style, ChatBuilder& out) {
   out.format(
@@ -26,7 +45,8 @@ Status put_tools(const std::vector<std::string>& tools, Style style, ChatBuilder
       "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n");
   for (const std::string& definition : tools) {
     ASSIGN_OR_RETURN(const ParsedTool tool, parse_tool(definition));
-    out.text(dump_json(tool.whole)).format("\n");
+    const std::string text = style.glm52 ? bare_function(tool) : dump_json(tool.whole);
+    if (!text.empty()) out.text(text).format("\n");
   }
   out.format(
       "</tools>\n\n"
@@ -64,14 +84,15 @@ Status put_assistant(const ChatMessage& message, bool keep_thinking, Style style
   if (message.reasoning_content) {
     reasoning = *message.reasoning_content;
   } else if (const size_t end = content.find("</think>"); end != std::string_view::npos) {
-    reasoning = strip_char_left(after_last(strip_char_right(content.substr(0, end), '\n'), "<think>"), '\n');
-    content = strip_char_left(after_last(content, "</think>"), '\n');
+    reasoning = after_last(content.substr(0, end), "<think>");
+    if (!style.glm52) reasoning = strip_char_left(strip_char_right(reasoning, '\n'), '\n');
+    content = after_last(content, "</think>");
   }
   out.format("<|assistant|>").format(style.newline());
   if (keep_thinking && !reasoning.empty()) {
-    out.format("<think>").text(strip(reasoning)).format("</think>");
+    out.format("<think>").text(style.glm52 ? reasoning : strip(reasoning)).format("</think>");
   } else {
-    out.format(style.line_breaks ? "<think></think>" : "</think>");
+    out.format(style.no_thoughts());
   }
   if (const std::string_view visible = strip(content); !visible.empty()) out.format(style.newline()).text(visible);
   return put_calls(message, style, out);
@@ -80,6 +101,10 @@ Status put_assistant(const ChatMessage& message, bool keep_thinking, Style style
 Status render(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool thinking, Style style,
               ChatBuilder& out) {
   out.format("[gMASK]<sop>");
+  if (style.glm52 && thinking) {
+    const bool less = options.effort == ReasoningEffort::kHigh;
+    out.format("<|system|>Reasoning Effort: ").format(less ? "High" : "Max");
+  }
   if (!options.tools.empty()) RETURN_IF_ERROR(put_tools(options.tools, style, out));
   const int last_user = last_user_index(messages, false);
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -106,23 +131,28 @@ Status render(const std::vector<ChatMessage>& messages, const ChatOptions& optio
   if (style.line_breaks) {
     if (!thinking) out.format("\n<think></think>");
   } else {
-    out.format(thinking ? "<think>" : "</think>");
+    out.format(thinking ? "<think>" : style.no_thoughts());
   }
   return {};
 }
 
 Status render_glm45(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool thinking,
                     ChatBuilder& out) {
-  return render(messages, options, thinking, Style{true}, out);
+  return render(messages, options, thinking, {.line_breaks = true}, out);
 }
 Status render_glm47(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool thinking,
                     ChatBuilder& out) {
-  return render(messages, options, thinking, Style{false}, out);
+  return render(messages, options, thinking, {}, out);
+}
+Status render_glm52(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool thinking,
+                    ChatBuilder& out) {
+  return render(messages, options, thinking, {.glm52 = true}, out);
 }
 
 constexpr ChatFormatInfo kFormats[] = {
     {ChatFormat::kGlm45, "glm45", kSpecials, 4, kStops, true, false, true, true, true, render_glm45},
     {ChatFormat::kGlm47, "glm47", kSpecials, 4, kStops, true, false, true, true, true, render_glm47},
+    {ChatFormat::kGlm52, "glm52", kSpecials, 4, kStops, true, false, true, true, true, render_glm52},
 };
 
 }  // namespace

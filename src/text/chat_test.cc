@@ -40,6 +40,7 @@ std::vector<std::string> read_tools(const json::object& object) {
 struct Conversation {
   std::vector<ChatMessage> messages;
   std::vector<std::string> tools;
+  std::optional<ReasoningEffort> effort;
 };
 
 Conversation read_conversation(const json::object& object) {
@@ -50,6 +51,9 @@ Conversation read_conversation(const json::object& object) {
                                                          {"tool", ChatRole::kTool}};
   Conversation conversation;
   conversation.tools = read_tools(object);
+  if (const std::string effort = string_or_empty(object, "reasoning_effort"); !effort.empty()) {
+    conversation.effort = effort == "high" ? ReasoningEffort::kHigh : ReasoningEffort::kMax;
+  }
   for (const json::value& value : object.at("messages").as_array()) {
     const json::object& from = value.as_object();
     ChatMessage message;
@@ -107,6 +111,7 @@ TEST(ChatGolden, PromptsEqualThePublishedTemplates) {
     ASSERT_TRUE(format.ok()) << name;
     ChatOptions options;
     options.tools = conversation.tools;
+    options.effort = conversation.effort;
     options.add_generation_prompt = golden.at("add_generation_prompt").as_bool();
     if (golden.contains("thinking")) options.thinking = golden.at("thinking").as_bool();
     const std::string label = title + " " + json::serialize(json::value(golden)).substr(0, 150);
@@ -132,7 +137,7 @@ TEST(ChatGolden, PromptsEqualThePublishedTemplates) {
       EXPECT_EQ(*ids, tokenizer.encode(text, {.add_special = false}).value()) << label;
     }
   }
-  EXPECT_EQ(cases_of.size(), 10u);
+  EXPECT_EQ(cases_of.size(), 11u);
   for (const auto& [name, count] : cases_of) EXPECT_GE(count, 20) << name;
 }
 
@@ -180,7 +185,7 @@ TEST(Chat, UserTextNeverBecomesAControlToken) {
     return messages;
   };
   for (const char* name : {"deepseek_v2", "deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45",
-                           "glm47", "kimi_k2", "kimi_k2_thinking", "moonlight"}) {
+                           "glm47", "glm52", "kimi_k2", "kimi_k2_thinking", "moonlight"}) {
     const Tokenizer tokenizer = load(tokenizer_for(name));
     const auto encoder = ChatEncoder::create(*parse_chat_format(name), tokenizer);
     ASSERT_TRUE(encoder.ok());
@@ -260,13 +265,20 @@ TEST(Chat, FormatFollowsTheCheckpoint) {
   EXPECT_EQ(detect("glm4_moe_lite", glm), "glm47");
   EXPECT_EQ(detect("glm_moe_dsa", glm), "glm47");
   // What is near a checkpoint's format, but is not it, is said.
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(detect("glm_moe_dsa", with_template("glm", "or clear_thinking) and reasoning_content -%}")), "glm47");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  for (const char* later : {"and reasoning_content is defined -%}", "<|system|>Reasoning Effort: {{ effort }}"}) {
+  struct Glm {
+    const char *chat_template, *format, *said;
+  };
+  const std::string effort = "<|system|>Reasoning Effort: {{ effort }}",
+                    defined = "and reasoning_content is defined -%}";
+  const std::string glm52 = "{%- if enable_thinking %}" + effort + defined, glm53 = effort + defined;
+  for (const Glm& of :
+       {Glm{"or clear_thinking) and reasoning_content -%}", "glm47", ""}, Glm{glm52.c_str(), "glm52", ""},
+        Glm{defined.c_str(), "glm47", "that of GLM-5.1"}, Glm{glm53.c_str(), "glm52", "that of GLM-5.3"}}) {
     testing::internal::CaptureStderr();
-    EXPECT_EQ(detect("glm_moe_dsa", with_template("glm", later)), "glm47");
-    EXPECT_NE(testing::internal::GetCapturedStderr().find("GLM-5.1 or later"), std::string::npos) << later;
+    EXPECT_EQ(detect("glm_moe_dsa", with_template("glm", of.chat_template)), of.format) << of.chat_template;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find(of.said), std::string::npos) << of.chat_template << ": " << said;
+    EXPECT_EQ(said.empty(), of.said[0] == '\0') << of.chat_template << ": " << said;
   }
   EXPECT_EQ(detect("glm4_moe", with_template("glm", "'/nothink'")), "glm45");
   EXPECT_NE(detect("glm4_moe", glm).find("choose one by name"), std::string::npos);

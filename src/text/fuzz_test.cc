@@ -207,7 +207,7 @@ TEST(TextFuzz, RandomConversations) {
     return fuzz.below(4) == 0 ? fuzz.bytes(10) : std::string(kObjects[fuzz.below(std::size(kObjects))]);
   };
   for (int i = 0; i < 3000; ++i) {
-    const auto format = static_cast<ChatFormat>(fuzz.below(10));
+    const auto format = static_cast<ChatFormat>(fuzz.below(11));
     std::vector<ChatMessage> messages(fuzz.below(6));
     for (ChatMessage& message : messages) {
       message.role = static_cast<ChatRole>(fuzz.below(5));
@@ -220,6 +220,7 @@ TEST(TextFuzz, RandomConversations) {
     }
     ChatOptions options;
     if (fuzz.below(3) == 0) options.thinking = fuzz.below(2) == 0;
+    if (fuzz.below(3) == 0) options.effort = fuzz.below(2) == 0 ? ReasoningEffort::kHigh : ReasoningEffort::kMax;
     options.add_generation_prompt = fuzz.below(2) == 0;
     if (fuzz.below(4) == 0) options.tools = {object()};
     const std::string_view name = to_string(format);

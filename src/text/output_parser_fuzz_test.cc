@@ -20,10 +20,10 @@ const std::vector<std::string> kTools = {
     R"({"name": "get_weather", "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}})",
     R"({"name": "f"})"};
 
-constexpr ChatFormat kFormats[] = {ChatFormat::kDeepSeekV2,  ChatFormat::kDeepSeekV3,  ChatFormat::kDeepSeekR1,
-                                   ChatFormat::kDeepSeekV31, ChatFormat::kDeepSeekV32, ChatFormat::kGlm45,
-                                   ChatFormat::kGlm47,       ChatFormat::kKimiK2,      ChatFormat::kKimiK2Thinking,
-                                   ChatFormat::kMoonlight};
+constexpr ChatFormat kFormats[] = {ChatFormat::kDeepSeekV2,     ChatFormat::kDeepSeekV3,  ChatFormat::kDeepSeekR1,
+                                   ChatFormat::kDeepSeekV31,    ChatFormat::kDeepSeekV32, ChatFormat::kGlm45,
+                                   ChatFormat::kGlm47,          ChatFormat::kGlm52,       ChatFormat::kKimiK2,
+                                   ChatFormat::kKimiK2Thinking, ChatFormat::kMoonlight};
 
 class Random {
  public:

@@ -481,7 +481,7 @@ TEST(OutputParser, ReadsBackWhatPublishedTemplatesWrite) {
     }
     EXPECT_EQ(read, calls.size()) << to_string(*format) << ": " << text;
   }
-  for (const char* name : {"deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47",
+  for (const char* name : {"deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "glm52",
                            "kimi_k2", "kimi_k2_thinking"})
     EXPECT_GE(calls_by_format[name], 5) << name;
 }

@@ -53,7 +53,8 @@ const ToolSyntax* tool_syntax(ChatFormat format) {
     case ChatFormat::kDeepSeekV31: return &kDeepSeekV31;
     case ChatFormat::kDeepSeekV32: return &kDeepSeekV32;
     case ChatFormat::kGlm45:
-    case ChatFormat::kGlm47: return &kGlm;
+    case ChatFormat::kGlm47:
+    case ChatFormat::kGlm52: return &kGlm;
     case ChatFormat::kKimiK2:
     case ChatFormat::kKimiK2Thinking: return &kKimi;
     case ChatFormat::kDeepSeekV2:

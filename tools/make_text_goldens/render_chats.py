@@ -3,7 +3,7 @@
     python tools/make_text_goldens/render_chats.py TEMPLATES tests/text/chat
 
 TEMPLATES is a folder outside of this repository with the published chat templates, one FORMAT.jinja per format
-(deepseek_v2, deepseek_v3_0324, deepseek_r1, deepseek_v31, glm45, glm47, kimi_k2, kimi_k2_thinking, moonlight), and DeepSeek
+(deepseek_v2, deepseek_v3_0324, deepseek_r1, deepseek_v31, glm45, glm47, glm52, kimi_k2, kimi_k2_thinking, moonlight), and DeepSeek
 V3.2's published encoding module as encoding_dsv32.py. Only what they render is kept: expected.json. Templates are compiled
 exactly as transformers does it.
 
@@ -23,11 +23,11 @@ import transformers
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
-FORMATS = ["deepseek_v2", "deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "kimi_k2",
-           "kimi_k2_thinking", "moonlight"]
-HAS_TOOLS = {"deepseek_v31", "deepseek_v32", "glm45", "glm47", "kimi_k2", "kimi_k2_thinking"}
+FORMATS = ["deepseek_v2", "deepseek_v3_0324", "deepseek_r1", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "glm52",
+           "kimi_k2", "kimi_k2_thinking", "moonlight"]
+HAS_TOOLS = {"deepseek_v31", "deepseek_v32", "glm45", "glm47", "glm52", "kimi_k2", "kimi_k2_thinking"}
 HAS_RESULTS = HAS_TOOLS | {"deepseek_v3_0324", "deepseek_r1"}
-HYBRID = {"deepseek_v31", "deepseek_v32", "glm45", "glm47"}
+HYBRID = {"deepseek_v31", "deepseek_v32", "glm45", "glm47", "glm52"}
 
 
 def openai_messages(messages, arguments_as_object):
@@ -79,6 +79,8 @@ def render(name, templates, encoding, conversation, thinking, add_generation_pro
         kwargs["tools"] = sorted_keys(tools) if name.startswith("kimi") else tools
     if thinking is not None:
         kwargs["thinking" if name == "deepseek_v31" else "enable_thinking"] = thinking
+    if "reasoning_effort" in conversation:
+        kwargs["reasoning_effort"] = conversation["reasoning_effort"]
     return templates[name].render(messages=messages, **kwargs)
 
 
