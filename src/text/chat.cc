@@ -108,16 +108,14 @@ Result<ChatFormat> detect_chat_format(std::string_view model_type, const Tokeniz
       if (!mentions("enable_thinking")) {
         log_warning(
             "the checkpoint's chat template is that of GLM-5.3, which always thinks, knows a third effort and orders "
-            "tool "
-            "results by their calls; conversations are written as for GLM-5.2");
+            "results of tools by their calls; conversations are written as for GLM-5.2");
       }
       return ChatFormat::kGlm52;
     }
     if (mentions("reasoning_content is defined")) {
       log_warning(
           "the checkpoint's chat template is that of GLM-5.1, which declares tools and writes empty thinking "
-          "otherwise; "
-          "conversations are written as for GLM-5");
+          "otherwise; conversations are written as for GLM-5");
     }
     return ChatFormat::kGlm47;
   }
