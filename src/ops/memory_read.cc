@@ -85,19 +85,10 @@ double read_once(ThreadPool& threads, std::span<const std::byte> buffer, int64_t
   return static_cast<double>(pieces * kReadPieceBytes) / seconds.count();
 }
 
-// Which count of streams reads `buffer` fastest. The first pass also warms up the threads and page tables.
-int64_t fastest_streams(ThreadPool& threads, std::span<const std::byte> buffer) {
-  int64_t fastest = 0;
-  double best = 0.0;
-  for (int turn = 0; turn < 3; ++turn) {
-    for (const int64_t streams : kStreamCounts) {
-      const double rate = read_once(threads, buffer, streams);
-      if (rate > best) {
-        best = rate;
-        fastest = streams;
-      }
-    }
-  }
+// Of one pass by each count of streams, the fastest: which one that is depends on the moment, too.
+double read_fastest(ThreadPool& threads, std::span<const std::byte> buffer) {
+  double fastest = 0.0;
+  for (const int64_t streams : kStreamCounts) fastest = std::max(fastest, read_once(threads, buffer, streams));
   return fastest;
 }
 
@@ -120,9 +111,9 @@ void read_memory(Stream& stream, const ReadMemoryParams& params) {
 
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions) {
   CHECK(repetitions >= 1, "{} repetitions of a measurement", repetitions);
-  const int64_t streams = fastest_streams(threads, buffer);
+  read_fastest(threads, buffer);  // warms up threads and page tables
   std::vector<double> rates(static_cast<size_t>(repetitions));
-  for (double& rate : rates) rate = read_once(threads, buffer, streams);
+  for (double& rate : rates) rate = read_fastest(threads, buffer);
   return summary(threads, buffer, rates);
 }
 
@@ -161,7 +152,7 @@ Result<std::unique_ptr<ReadBandwidthMeter>> ReadBandwidthMeter::create(ThreadPoo
   threads.parallel_for(bytes / 4096, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t page = begin; page < end; ++page) data[page * 4096] = static_cast<std::byte>(page | 1);
   });
-  meter->streams_ = fastest_streams(threads, meter->memory());
+  read_fastest(threads, meter->memory());  // warms up threads and page tables
   return meter;
 }
 
@@ -170,7 +161,7 @@ std::span<const std::byte> ReadBandwidthMeter::memory() const {
 }
 
 double ReadBandwidthMeter::measure() {
-  rates_.push_back(read_once(threads_, memory(), streams_));
+  rates_.push_back(read_fastest(threads_, memory()));
   return rates_.back();
 }
 

@@ -25,16 +25,17 @@ inline constexpr int64_t kReadPieceBytes = 2 << 20;
 void read_memory(Stream& stream, const ReadMemoryParams& params);
 
 struct ReadBandwidth {
-  int64_t bytes = 0;  // read once per repetition
+  int64_t bytes = 0;  // read by a pass
   int threads = 0;
   int repetitions = 0;
   double median_bytes_per_second = 0.0;
   double best_bytes_per_second = 0.0;
 };
 
-// Reads `buffer` `repetitions` times (>= 1) with all threads of the pool, each streaming through long contiguous pieces
-// with the widest loads the machine has. The buffer should be several times the size of the last-level cache and
-// written before, page by page (pages never written are all the same page of zeros, and come from the cache).
+// Reads `buffer` twice per repetition (>= 1), of which the faster counts, with all threads of the pool, each streaming
+// through long contiguous pieces with the widest loads the machine has. The buffer should be several times the size of
+// the last-level cache and written before, page by page (pages never written are all the same page of zeros, and come
+// from the cache).
 ReadBandwidth measure_read_bandwidth(ThreadPool& threads, std::span<const std::byte> buffer, int repetitions);
 
 // Fresh memory, in large pages where the system grants them, to be read again and again between other measurements.
@@ -43,7 +44,7 @@ class ReadBandwidthMeter {
   // out_of_memory when `bytes` do not fit. `threads` must outlive the meter.
   static Result<std::unique_ptr<ReadBandwidthMeter>> create(ThreadPool& threads, int64_t bytes);
   ~ReadBandwidthMeter();
-  // Bytes per second of one pass.
+  // Bytes per second of the faster of two passes, which differ in how many places a thread reads at once.
   double measure();
   // Of all passes, at least one.
   ReadBandwidth result() const;
@@ -55,7 +56,6 @@ class ReadBandwidthMeter {
 
   ThreadPool& threads_;
   int64_t bytes_;
-  int64_t streams_ = 0;  // that each thread reads at once: what was fastest here
   std::unique_ptr<Memory> memory_;
   std::vector<double> rates_;
 };
