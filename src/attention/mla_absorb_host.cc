@@ -16,6 +16,17 @@ constexpr int64_t kPartCols = KvCodes::kMostCols;
 // of them are added in order.
 constexpr int64_t kValueRows = 64;
 
+// Rows [row, row + rows) as floats, `columns` of each from `column`. A part's rows are fetched while the part before is
+// decoded, those of the first at once.
+void decode_part(const KvUpProjection& kv_b, int64_t first_row, int64_t row, int64_t rows, int64_t end, int64_t column,
+                 int64_t columns, float* out) {
+  for (int64_t r = row; row == first_row && r < row + rows; ++r) fetch_kv_b(kv_b, r, column, columns);
+  for (int64_t r = row; r < row + rows; ++r, out += columns) {
+    if (r + kPartRows < end) fetch_kv_b(kv_b, r + kPartRows, column, columns);
+    decode_kv_b(kv_b, r, column, columns, out);
+  }
+}
+
 // Columns of W_UK of one head, for all tokens. One token takes FP8 weights as they are, with the same bits.
 void absorb_columns(const AbsorbQueryParams& p, int64_t head, int64_t column, int64_t columns) {
   const KvUpProjection& kv_b = p.kv_b;
@@ -35,7 +46,7 @@ void absorb_columns(const AbsorbQueryParams& p, int64_t head, int64_t column, in
       }
     }
     rows = std::min<int64_t>(kPartRows, kv_b.nope_dim - i);
-    for (int64_t r = 0; r < rows; ++r) decode_kv_b(kv_b, first_row + i + r, column, columns, weight + r * columns);
+    decode_part(kv_b, first_row, first_row + i, rows, first_row + kv_b.nope_dim, column, columns, weight);
     host_math::multiply_nn(p.tokens, columns, rows, q + i, p.q_token_stride, weight, columns, out, kv_b.heads * rank,
                            i > 0);
   }
@@ -78,7 +89,7 @@ void project_values(const ProjectValueParams& p, int64_t head, int64_t value, in
         }
       }
       rows = std::min(kPartRows, values - i);
-      for (int64_t r = 0; r < rows; ++r) decode_kv_b(kv_b, first_row + i + r, column, columns, weight + r * columns);
+      decode_part(kv_b, first_row, first_row + i, rows, first_row + values, column, columns, weight);
       host_math::multiply_nt(p.tokens, rows, columns, latent, kv_b.heads * rank, weight, columns, out + i,
                              int64_t{kv_b.heads} * kv_b.v_dim, column > 0);
     }
