@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/server_access.h"
 
 namespace lantern::cli {
@@ -71,7 +72,7 @@ void AnswerEvents::on_event(std::string_view event) {
   }
   if (const json::value* error = member(&document, "error"); error != nullptr && !error->is_null()) {
     const std::string message = text_member(error, "message");
-    error_ = message.empty() ? json::serialize(*error) : message;
+    error_ = message.empty() ? json_text(*error) : message;
     return;
   }
   if (const json::value* usage = member(&document, "usage"); usage != nullptr && usage->is_object()) {

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/console.h"
 
 namespace lantern::cli {
@@ -29,7 +30,7 @@ Result<EvalItem> parse_eval_item(std::string_view line) {
   const boost::json::object& object = document.get_object();
   EvalItem item;
   if (const boost::json::value* id = object.if_contains("id"))
-    item.id = id->is_string() ? std::string(id->get_string()) : boost::json::serialize(*id);
+    item.id = id->is_string() ? std::string(id->get_string()) : json_text(*id);
   ASSIGN_OR_RETURN(item.prompt, text_member(object, "prompt"));
   ASSIGN_OR_RETURN(item.answer, text_member(object, "answer"));
   ASSIGN_OR_RETURN(item.extract, text_member(object, "extract"));

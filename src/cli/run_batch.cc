@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 
+#include "base/json_text.h"
 #include "base/unix_time.h"
 #include "cli/batch_input.h"
 #include "cli/batch_results.h"
@@ -44,11 +45,10 @@ std::string random_name() {
 }
 
 std::string result_line(const BatchLine& line, json::value response, json::value error) {
-  return json::serialize(
-      json::object{{"id", line.id},
-                   {"custom_id", line.custom_id.empty() ? json::value() : json::value(line.custom_id)},
-                   {"response", std::move(response)},
-                   {"error", std::move(error)}});
+  return json_text(json::object{{"id", line.id},
+                                {"custom_id", line.custom_id.empty() ? json::value() : json::value(line.custom_id)},
+                                {"response", std::move(response)},
+                                {"error", std::move(error)}});
 }
 
 json::value response_of(int32_t status, const std::string& body) {

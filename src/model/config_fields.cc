@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/json_text.h"
+
 namespace lantern {
 namespace json = boost::json;
 namespace {
@@ -28,7 +30,7 @@ std::optional<double> as_number(const json::value& value) {
 
 std::string shown(const json::value& value) {
   constexpr size_t kLongest = 80;
-  std::string text = json::serialize(value);
+  std::string text = json_text(value);
   if (text.size() <= kLongest) return text;
   size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;  // keep code points whole

@@ -272,7 +272,7 @@ TEST(Config, RefusesByNameAndValue) {
       {"deepseek-v3", "moe_layer_freq", "2", "'moe_layer_freq' is 2"},
       {"deepseek-v3", "moe_layer_freq", "[0, 1]", "'moe_layer_freq' is [0,1]"},
       {"deepseek-v3", "sliding_window", "4096", "'sliding_window' is 4096"},
-      {"deepseek-v3", "partial_rotary_factor", "0.5", "'partial_rotary_factor' is 5E-1"},
+      {"deepseek-v3", "partial_rotary_factor", "0.5", "'partial_rotary_factor' is 0.5"},
       {"deepseek-v3", "scoring_func", R"("softmax")", "'scoring_func' is \"softmax\"; expected 'sigmoid'"},
       {"deepseek-v2", "scoring_func", R"("sigmoid")", "expected 'softmax'"},
       {"deepseek-v3", "topk_method", R"("greedy")", "'topk_method' is \"greedy\"; expected 'noaux_tc'"},
@@ -286,12 +286,12 @@ TEST(Config, RefusesByNameAndValue) {
       {"deepseek-v3", "rope_scaling", R"({"rope_type": "llama3", "factor": 8})", "\"llama3\""},
       {"deepseek-v3", "rope_scaling", R"({"rope_type": "longrope"})", "\"longrope\""},
       {"deepseek-v3", "rope_scaling", R"({"type": "yarn"})", "'factor' is missing"},
-      {"deepseek-v3", "rope_scaling", R"({"type": "yarn", "factor": 0.5})", "'factor' is 5E-1"},
+      {"deepseek-v3", "rope_scaling", R"({"type": "yarn", "factor": 0.5})", "'factor' is 0.5"},
       {"deepseek-v3", "rope_scaling", R"({"type": "yarn", "factor": 4})",
        "'original_max_position_embeddings' is missing"},
       {"deepseek-v3", "rope_scaling",
        R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096, "attention_factor": 1.5})",
-       "'attention_factor' is 1.5E0"},
+       "'attention_factor' is 1.5"},
       {"deepseek-v3", "rope_scaling",
        R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096, "surprise": 1})", "surprise"},
       {"deepseek-v3", "rope_scaling", R"({"factor": 4})", "'factor' is 4"},
@@ -300,11 +300,11 @@ TEST(Config, RefusesByNameAndValue) {
       {"glm5", "rope_parameters", R"({"rope_type": "default"})", "'rope_theta' is missing"},
       {"deepseek-v3", "hidden_size", "0", "'hidden_size' is 0; expected an integer from 1"},
       {"deepseek-v3", "hidden_size", "-5", "'hidden_size' is -5"},
-      {"deepseek-v3", "hidden_size", "7168.0", "'hidden_size' is 7.168E3; expected an integer"},
+      {"deepseek-v3", "hidden_size", "7168.0", "'hidden_size' is 7168.0; expected an integer"},
       {"deepseek-v3", "hidden_size", R"("7168")", "'hidden_size' is \"7168\""},
       {"deepseek-v3", "hidden_size", "2147483648", "'hidden_size' is 2147483648"},
       {"deepseek-v3", "hidden_size", "18446744073709551615", "'hidden_size' is 18446744073709551615"},
-      {"deepseek-v3", "hidden_size", "1e308", "'hidden_size' is 1E308"},
+      {"deepseek-v3", "hidden_size", "1e308", "'hidden_size' is 1e+308"},
       {"deepseek-v3", "hidden_size", "null", "'hidden_size' is null"},
       {"deepseek-v3", "hidden_size", "remove", "'hidden_size' is missing; expected an integer"},
       {"deepseek-v3", "vocab_size", "true", "'vocab_size' is true"},
@@ -315,7 +315,7 @@ TEST(Config, RefusesByNameAndValue) {
       {"deepseek-v3", "q_lora_rank", "remove", "'q_lora_rank' is missing"},
       {"deepseek-v32", "q_lora_rank", "null", "'q_lora_rank' is null"},
       {"deepseek-v32", "index_head_dim", "32", "at least qk_rope_head_dim"},
-      {"deepseek-v3", "rms_norm_eps", "-1e-6", "'rms_norm_eps' is -1E-6"},
+      {"deepseek-v3", "rms_norm_eps", "-1e-6", "'rms_norm_eps' is -1e-06"},
       {"deepseek-v3", "routed_scaling_factor", "0", "'routed_scaling_factor' is 0"},
       {"deepseek-v3", "n_group", "7", "'n_group' is 7, which does not divide the 256"},
       {"deepseek-v3", "n_group", "256", "one expert a group"},
@@ -353,7 +353,7 @@ TEST(Config, AcceptsHarmlessAndWarnsOfUnknownFields) {
   std::vector<std::string> warnings;
   read(text, &warnings);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("'brand_new_gate' (2.5E-1)"));
+  EXPECT_THAT(warnings[0], HasSubstr("'brand_new_gate' (0.25)"));
   EXPECT_THAT(error_of(text, ConfigOptions{.strict = true}), HasSubstr("'brand_new_gate'"));
   EXPECT_EQ(error_of(changed("deepseek-v3", {{"ep_size", "8"}}), ConfigOptions{.strict = true}), "(accepted)");
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "model/config.h"
@@ -52,7 +53,7 @@ void append_pretty(const json::value& value, size_t indent, std::string& text) {
     }
     text += fmt::format("\n{}]", std::string(indent, ' '));
   } else {
-    text += json::serialize(value);
+    text += json_text(value);
   }
 }
 

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <cstring>
 
 #include "base/file.h"
 #include "base/json_error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "model/safetensors.h"
 
@@ -43,7 +43,7 @@ Result<std::map<std::string, std::string>> read_index(const std::filesystem::pat
         file_name.find('\0') != std::string::npos) {
       return Error(ErrorCode::kCorrupt, fmt::format("{}: the file of tensor '{}' is {}; expected the name of a file "
                                                     "beside the index",
-                                                    path.string(), std::string_view(name), json::serialize(shard)));
+                                                    path.string(), std::string_view(name), json_text(shard)));
     }
     files.emplace(name, file_name);
   }

@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <ctime>
 
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/unix_time.h"
 
@@ -47,7 +48,7 @@ std::string AccessLog::line(const AccessRecord& record, Format format, int64_t n
           record.first_token_seconds < 0 ? json::value() : json::value(record.first_token_seconds);
       object["finish_reason"] = record.outcome;
     }
-    return json::serialize(object) + "\n";
+    return json_text(object) + "\n";
   }
   std::string text = fmt::format("{} {} \"{} {}\" {} {:.0f} ms id={}", time_text(now), record.client, method, path,
                                  record.status, 1e3 * record.seconds, record.request_id);

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/json_fields.h"
 #include "server/openai_parts.h"
 #include "server/request_fields.h"
@@ -141,9 +142,8 @@ class Translator {
         calls.emplace_back(json::object{
             {"id", text_of(*block, "id")},
             {"type", "function"},
-            {"function",
-             json::object{{"name", text_of(*block, "name")},
-                          {"arguments", input != nullptr ? as_python_json(json::serialize(*input)) : "{}"}}}});
+            {"function", json::object{{"name", text_of(*block, "name")},
+                                      {"arguments", input != nullptr ? json_text(*input, kPythonJson) : "{}"}}}});
       } else if (type != "redacted_thinking") {
         return fail("messages", fmt::format("an assistant's block of type '{}' is not supported", type));
       }
@@ -233,7 +233,7 @@ class Translator {
 std::string event_of(std::string_view type, std::string_view data) {
   return fmt::format("event: {}\ndata: {}\n\n", type, data);
 }
-std::string event_of(std::string_view type, const json::object& data) { return event_of(type, json::serialize(data)); }
+std::string event_of(std::string_view type, const json::object& data) { return event_of(type, json_text(data)); }
 
 }  // namespace
 
@@ -277,7 +277,7 @@ std::string messages_of_chat(std::string_view chat_body) {
   const json::object& usage = chat.at("usage").get_object();
   std::string id = "msg_";
   id += std::string_view(chat.at("id").get_string()).substr(std::string_view("chatcmpl-").size());
-  return json::serialize(
+  return json_text(
       json::object{{"id", id},
                    {"type", "message"},
                    {"role", "assistant"},

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "server/api_call.h"
 #include "server/generation.h"
 #include "server/json_fields.h"
@@ -101,15 +102,15 @@ void ApiServer::get_requests(const CallPtr& call) {
                                        {"prompt_tokens", view->usage.prompt_tokens},
                                        {"completion_tokens", view->usage.completion_tokens}});
   }
-  call->reply(200, json::serialize(json::object{{"requests", std::move(requests)}}));
+  call->reply(200, json_text(json::object{{"requests", std::move(requests)}}));
 }
 
 void ApiServer::get_statistics(const CallPtr& call) {
   if (!has_model(call)) return;
   json::array ranks;
   for (const EngineReport& report : model_->loaded.engine->rank_reports()) ranks.emplace_back(statistics_of(report));
-  call->reply(200, json::serialize(json::object{{"block_size", model_->loaded.engine->settings().limits.block_size},
-                                                {"ranks", std::move(ranks)}}));
+  call->reply(200, json_text(json::object{{"block_size", model_->loaded.engine->settings().limits.block_size},
+                                          {"ranks", std::move(ranks)}}));
 }
 
 }  // namespace lantern

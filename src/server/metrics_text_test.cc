@@ -66,7 +66,7 @@ TEST(AccessLogTest, ALineIsALine) {
   record.outcome = "stop";
   EXPECT_EQ(AccessLog::line(record, AccessLog::Format::kJson, 0),
             "{\"time\":\"1970-01-01T00:00:00.000Z\",\"client\":\"1.2.3.4:5\",\"method\":\"POST\",\"path\":\"/x\\ny\","
-            "\"status\":200,\"seconds\":1.5E0,\"request_id\":\"id\",\"prompt_tokens\":3,\"cached_tokens\":1,"
+            "\"status\":200,\"seconds\":1.5,\"request_id\":\"id\",\"prompt_tokens\":3,\"cached_tokens\":1,"
             "\"completion_tokens\":4,\"first_token_seconds\":null,\"finish_reason\":\"stop\"}\n");
 }
 

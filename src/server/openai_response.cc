@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "server/openai_logprobs.h"
 #include "server/openai_parts.h"
 
@@ -146,7 +147,7 @@ std::variant<std::string, OpenAiError> OpenAiCollector::body(const std::string& 
     const Prompt& prompt = prompts_.front();  // a chat has one
     body["prompt_logprobs"] = prompt_logprobs(tokenizer_, prompt.tokens, prompt.logprobs, prompt_logprobs_);
   }
-  return json::serialize(body);
+  return json_text(body);
 }
 
 std::string openai_error_body(const OpenAiError& error) { return json::serialize(error_json(error)); }

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/openai_logprobs.h"
 #include "server/openai_parts.h"
 
@@ -149,11 +150,11 @@ std::string OpenAiStreamer::logprobs_of(const Prompt& prompt, Choice& choice) co
   if (logprobs_ < 0) return "null";
   const Output& waiting = choice.waiting;
   if (choice.lists == nullptr) {
-    return json::serialize(chat_logprobs(tokenizer_, waiting.tokens, waiting.logprobs, logprobs_, tokens_as_ids_));
+    return json_text(chat_logprobs(tokenizer_, waiting.tokens, waiting.logprobs, logprobs_, tokens_as_ids_));
   }
   if (!choice.began && echoes_) choice.lists->add_prompt(prompt.tokens, prompt.logprobs, logprobs_);
   if (!hides_output_) choice.lists->add_output(waiting.tokens, waiting.logprobs, logprobs_);
-  return json::serialize(choice.lists->take_piece());
+  return json_text(choice.lists->take_piece());
 }
 
 // `body` is a member: "delta":{...} or "text":"...". `last`: how the choice ended.

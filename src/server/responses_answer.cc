@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "base/unix_time.h"
 #include "server/openai_logprobs.h"
 #include "server/openai_parts.h"
@@ -15,7 +16,7 @@ namespace {
 
 namespace json = boost::json;
 
-std::string json_text(std::string_view text) { return json::serialize(text); }
+std::string in_quotes(std::string_view text) { return json::serialize(text); }
 
 // One choice's output as items, and the events that tell of them. While an item of text is open, so may be a call: what
 // stands between the arguments of a call is text.
@@ -150,7 +151,7 @@ void Response::tell(Events events, std::string_view type, json::object members) 
   if (events == nullptr) return;
   members["type"] = type;
   members["sequence_number"] = sequence_++;
-  events->push_back(fmt::format("event: {}\ndata: {}\n\n", type, json::serialize(members)));
+  events->push_back(fmt::format("event: {}\ndata: {}\n\n", type, json_text(members)));
 }
 
 void Response::begin(Events events) {
@@ -179,7 +180,7 @@ size_t Response::open(Kind kind, const ToolCallDelta* call, Events events) {
 void Response::append(size_t index, std::string_view text, json::array logprobs, Events events) {
   Item& item = items_[index];
   item.text += text;
-  const std::string told = logprobs.empty() ? "[]" : json::serialize(logprobs);
+  const std::string told = logprobs.empty() ? "[]" : json_text(logprobs);
   item.logprobs.insert(item.logprobs.end(), std::make_move_iterator(logprobs.begin()),
                        std::make_move_iterator(logprobs.end()));
   if (events == nullptr || text.empty()) return;
@@ -193,7 +194,7 @@ void Response::append(size_t index, std::string_view text, json::array logprobs,
   events->push_back(
       fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"item_id\":{1},\"output_index\":{2},{3}\"delta\":{4},"
                   "\"sequence_number\":{5}}}\n\n",
-                  type, json_text(item.id), index, more, json_text(text), sequence_++));
+                  type, in_quotes(item.id), index, more, in_quotes(text), sequence_++));
 }
 
 void Response::add_text(Kind kind, std::string_view text, Events events) {
@@ -301,7 +302,7 @@ class WholeResponse final : public WholeAnswer {
   std::string_view outcome() const override { return response_.outcome(); }
   std::variant<std::string, OpenAiError> body() const override {
     if (response_.error()) return *response_.error();
-    return json::serialize(response_.object());
+    return json_text(response_.object());
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "base/log.h"
 
 namespace lantern {
@@ -67,7 +68,7 @@ std::string otlp_body(std::span<const TraceSpan> spans, std::string_view version
   json::array made;
   for (const TraceSpan& span : spans) made.emplace_back(span_object(span));
   const json::array resource{attribute("service.name", "lantern"), attribute("service.version", std::string(version))};
-  return json::serialize(json::object{
+  return json_text(json::object{
       {"resourceSpans",
        json::array{json::object{{"resource", json::object{{"attributes", resource}}},
                                 {"scopeSpans", json::array{json::object{{"scope", json::object{{"name", "lantern"}}},

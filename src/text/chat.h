@@ -114,7 +114,4 @@ class ChatEncoder {
   std::vector<TokenId> stop_ids_;
 };
 
-// A JSON text as Python's json.dumps writes it, which is what models have seen; what is no JSON stays as it is.
-std::string as_python_json(std::string_view text);
-
 }  // namespace lantern

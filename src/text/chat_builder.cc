@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-
 #include "text/json.h"
 #include "text/unicode_classes.h"
 
@@ -36,98 +32,6 @@ ChatBuilder& ChatBuilder::format(std::string_view chunk) {
     plain = i;
   }
   return text(chunk.substr(plain));
-}
-
-void append_json_chars(std::string_view text, std::string& out) {
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      default:
-        if (static_cast<uint8_t>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(static_cast<uint8_t>(c)));
-        } else {
-          out += c;
-        }
-    }
-  }
-}
-
-namespace {
-
-void dump_string(std::string_view text, std::string& out) {
-  out += '"';
-  append_json_chars(text, out);
-  out += '"';
-}
-
-// Python's repr of a float: the shortest digits that read back, scientific below 1e-4 and from 1e16 on.
-void dump_double(double value, std::string& out) {
-  char buffer[64];
-  const double size = std::fabs(value);
-  const bool fixed = value == 0 || (size >= 1e-4 && size < 1e16);
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value,
-                                 fixed ? std::chars_format::fixed : std::chars_format::scientific);
-  const std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));
-  out += text;
-  if (fixed && text.find('.') == std::string_view::npos) out += ".0";
-}
-
-void dump(const json::value& value, const JsonStyle& style, std::string& out) {
-  switch (value.kind()) {
-    case json::kind::null: out += "null"; return;
-    case json::kind::bool_: out += value.get_bool() ? "true" : "false"; return;
-    case json::kind::int64: out += fmt::format("{}", value.get_int64()); return;
-    case json::kind::uint64: out += fmt::format("{}", value.get_uint64()); return;
-    case json::kind::double_: dump_double(value.get_double(), out); return;
-    case json::kind::string: dump_string({value.get_string().data(), value.get_string().size()}, out); return;
-    case json::kind::array: {
-      out += '[';
-      std::string_view separator;
-      for (const json::value& item : value.get_array()) {
-        out += separator;
-        dump(item, style, out);
-        separator = style.item_separator;
-      }
-      out += ']';
-      return;
-    }
-    case json::kind::object: {
-      std::vector<const json::key_value_pair*> members;
-      for (const auto& member : value.get_object()) members.push_back(&member);
-      // By bytes of UTF-8, which is the order of code points, as Python's is.
-      if (style.sort_keys) std::ranges::sort(members, {}, [](const auto* m) { return std::string_view(m->key()); });
-      out += '{';
-      std::string_view separator;
-      for (const json::key_value_pair* member : members) {
-        out += separator;
-        dump_string({member->key().data(), member->key().size()}, out);
-        out += style.key_separator;
-        dump(member->value(), style, out);
-        separator = style.item_separator;
-      }
-      out += '}';
-      return;
-    }
-  }
-}
-
-}  // namespace
-
-std::string dump_json(const json::value& value, const JsonStyle& style) {
-  std::string out;
-  dump(value, style, out);
-  return out;
-}
-
-std::string as_python_json(std::string_view text) {
-  const auto document = parse_json(text, 64);
-  return document.ok() ? dump_json(*document) : std::string(text);
 }
 
 Result<ParsedTool> parse_tool(std::string_view text) {

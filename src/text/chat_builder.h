@@ -51,15 +51,6 @@ std::span<const ChatFormatInfo> kimi_formats();
 Status render_deepseek_v32(const std::vector<ChatMessage>& messages, const ChatOptions& options, bool thinking,
                            ChatBuilder& out);
 
-// The arguments of Python's json.dumps, with its defaults.
-struct JsonStyle {
-  std::string_view item_separator = ", ", key_separator = ": ";
-  bool sort_keys = false;  // else members stay in their order
-};
-// JSON text as Python's json.dumps(value, ensure_ascii=False) writes it.
-std::string dump_json(const boost::json::value& value, const JsonStyle& style = {});
-// The inside of a JSON string.
-void append_json_chars(std::string_view text, std::string& out);
 // A parsed tool definition: `whole` has "type" and "function", `function` is the inner object.
 struct ParsedTool {
   boost::json::object whole;

@@ -2,6 +2,7 @@
 // for the description of tools.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 
 namespace lantern {
@@ -124,7 +125,9 @@ Status put_v31_tools(const std::vector<std::string>& tools, ChatBuilder& out) {
     };
     const auto* parameters = function.if_contains("parameters");
     out.format("\n### ").text(string_of("name")).format("\nDescription: ").text(string_of("description"));
-    out.format("\n\nParameters: ").text(parameters == nullptr ? "{}" : dump_json(*parameters)).format("\n");
+    out.format("\n\nParameters: ")
+        .text(parameters == nullptr ? "{}" : json_text(*parameters, kPythonJson))
+        .format("\n");
   }
   out.format(
       "\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n"

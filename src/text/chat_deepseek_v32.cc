@@ -2,6 +2,7 @@
 // there: tools given for the whole conversation are declared by the first system message, an empty one if need be.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 
 namespace lantern {
@@ -42,7 +43,7 @@ Status put_tools(const std::vector<std::string>& tools, ChatBuilder& out) {
   for (const std::string& definition : tools) {
     ASSIGN_OR_RETURN(const ParsedTool tool, parse_tool(definition));
     if (!first) out.format("\n");
-    out.text(dump_json(tool.function()));
+    out.text(json_text(tool.function(), kPythonJson));
     first = false;
   }
   out.format("\n</functions>\n");
@@ -64,7 +65,7 @@ Status put_calls(const ChatMessage& message, ChatBuilder& out) {
       if (is_string) {
         out.text({argument.value().get_string().data(), argument.value().get_string().size()});
       } else {
-        out.text(dump_json(argument.value()));
+        out.text(json_text(argument.value(), kPythonJson));
       }
       out.format("</｜DSML｜parameter>");
     }

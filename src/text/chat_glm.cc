@@ -1,6 +1,7 @@
 // GLM-4.5 to GLM-5.2. Source: the chat templates published with these models.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 
 namespace lantern {
@@ -35,7 +36,7 @@ std::string bare_function(const ParsedTool& tool) {
     const auto found = function.find(name);
     if (found != function.end()) function.stable_erase(found);
   }
-  return dump_json(function);
+  return json_text(function, kPythonJson);
 }
 
 Status put_tools(const std::vector<std::string>& tools, Style style, ChatBuilder& out) {
@@ -45,7 +46,7 @@ Status put_tools(const std::vector<std::string>& tools, Style style, ChatBuilder
       "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n");
   for (const std::string& definition : tools) {
     ASSIGN_OR_RETURN(const ParsedTool tool, parse_tool(definition));
-    const std::string text = style.glm52 ? bare_function(tool) : dump_json(tool.whole);
+    const std::string text = style.glm52 ? bare_function(tool) : json_text(tool.whole, kPythonJson);
     if (!text.empty()) out.text(text).format("\n");
   }
   out.format(
@@ -70,7 +71,7 @@ Status put_calls(const ChatMessage& message, Style style, ChatBuilder& out) {
       if (argument.value().is_string()) {
         out.text({argument.value().get_string().data(), argument.value().get_string().size()});
       } else {
-        out.text(dump_json(argument.value()));
+        out.text(json_text(argument.value(), kPythonJson));
       }
       out.format("</arg_value>").format(style.newline());
     }

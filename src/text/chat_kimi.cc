@@ -2,6 +2,7 @@
 // Kimi-K2, which sorts the keys of tool definitions before its template writes them without spaces.
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 
 namespace lantern {
@@ -72,7 +73,9 @@ Status render_k2(const std::vector<ChatMessage>& messages, const ChatOptions& op
       ASSIGN_OR_RETURN(ParsedTool tool, parse_tool(definition));
       tools.push_back(std::move(tool.whole));
     }
-    out.format("<|im_system|>tool_declare<|im_middle|>").text(dump_json(tools, {",", ":", true})).format("<|im_end|>");
+    out.format("<|im_system|>tool_declare<|im_middle|>")
+        .text(json_text(tools, {.sort_keys = true}))
+        .format("<|im_end|>");
   }
   // The template of the model that does not think breaks the line here, and nowhere else.
   put_default_system(messages, "You are Kimi, an AI assistant created by Moonshot AI.", thinking ? "" : "\n", out);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 #include "text/tag_scanner.h"
 #include "text/tool_arguments.h"

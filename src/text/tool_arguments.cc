@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/json_text.h"
 #include "text/chat_builder.h"
 #include "text/json.h"
 

@@ -40,7 +40,7 @@ const std::vector<ThirdParty> kThirdParties{
     {"spdlog/", {"src/base/log.cc"}},
     {"hwy/", {"src/ops/", "src/attention/"}},
     {"cuda_fp", {"src/device/cuda/convert.cuh"}, false},
-    {"boost/json", {"src/base/json_error.cc", "src/text/", "src/model/", "src/server/", "src/cli/"}},
+    {"boost/json", {"src/base/json_", "src/text/", "src/model/", "src/server/", "src/cli/"}},
     {"boost/asio", {"src/server/http_"}},
     {"boost/beast", {"src/server/http_connection.cc", "src/server/http_client.cc"}},
     {"boost/system", {"src/server/http_"}},
