@@ -36,10 +36,8 @@ ServerMetrics::ServerMetrics()
       params_n_({1, 2, 5, 10, 20}) {}
 
 void ServerMetrics::finished(const FinishedRequest& request) {
-  {
-    const std::lock_guard lock(mutex_);
-    outcomes_[std::string(request.outcome)] += request.n;
-  }
+  const std::lock_guard lock(mutex_);  // whoever scrapes meanwhile sees all of it or nothing
+  outcomes_[std::string(request.outcome)] += request.n;
   params_n_.observe(request.n);
   params_max_tokens_.observe(of(request.max_tokens));
   // Whoever leaves says nothing of how long answers take: the sooner they left the shorter it would seem.
@@ -152,6 +150,7 @@ void ServerMetrics::write_drafts(MetricsText& text, const Now& now) const {
 }
 
 void ServerMetrics::write_requests(MetricsText& text) const {
+  const std::lock_guard lock(mutex_);
   const auto histogram = [&](std::string_view name, const Histogram& of_requests, std::string_view help) {
     text.family(name, "histogram", help);
     of_requests.write(text);
@@ -171,7 +170,6 @@ void ServerMetrics::write_requests(MetricsText& text) const {
   histogram("vllm:request_params_max_tokens", params_max_tokens_, "What requests set as max_tokens.");
   histogram("vllm:request_params_n", params_n_, "What requests set as n.");
 
-  const std::lock_guard lock(mutex_);
   text.family("vllm:request_success_total", "counter", "Choices that ended, by why.");
   for (const auto& [outcome, count] : outcomes_) text.sample(of(count), {{"finished_reason", outcome}});
   text.family("vllm:admission_rejections_total", "counter", "Requests refused because too many wait.");
