@@ -421,7 +421,7 @@ TEST_F(StructuredAnswers, HaveTheirFormWhateverTheDrafts) {
         for (const float temperature : {0.0f, 1.5f}) {
           EngineRequest asked = request("How many apples are 3 and 4?", thinking, 11, temperature);
           // The shipped model was not trained to think: it is led to the end of it.
-          if (thinking) asked.request.logit_bias = {{.token = think_end, .bias = temperature > 0 ? 8.0f : 100.0f}};
+          if (thinking) asked.request.logit_bias = {{.token = think_end, .bias = temperature > 0 ? 16.0f : 100.0f}};
           asked.request.constraint =
               constrain(compiled(form), tokenizer(), compiler().end_ids(), {.thinking = thinking});
           EndReason reason = EndReason::kNone;

@@ -74,6 +74,9 @@ bool read_some(int fd, std::string& into) {
 }  // namespace
 
 void execute_lantern(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  // Tests run side by side, one for each core: none may take all of the cores, or half of the memory for its caches.
+  setenv("LANTERN_THREADS", "2", 0);
+  setenv("LANTERN_KV_CACHE_MEMORY", "192Mi", 0);
   for (const std::string& variable : environment) {
     const size_t equals = variable.find('=');
     setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);

@@ -85,11 +85,11 @@ TEST(BenchServeTest, PrefixesAreFoundInTheCache) {
 
 TEST(BenchServeTest, ChatsAreAskedTheQuestionsThatShip) {
   ServerProcess server({"--draft-tokens", "2"});
-  const json::object result = measured(server, {"--dataset-name", "chat", "--requests", "12", "--num-warmups", "0",
-                                                "--request-rate", "50", "--seed", "1"});
+  const json::object result = measured(server, {"--dataset-name", "chat", "--requests", "4", "--num-warmups", "0",
+                                                "--request-rate", "20", "--seed", "1"});
   EXPECT_EQ(result.at("backend"), "openai-chat");
-  EXPECT_EQ(number(result, "completed"), 12);
-  EXPECT_EQ(number(result, "request_rate"), 50);
+  EXPECT_EQ(number(result, "completed"), 4);
+  EXPECT_EQ(number(result, "request_rate"), 20);
   EXPECT_EQ(number(result, "total_output_tokens"), metric(server.port(), "vllm:generation_tokens_total"));
   EXPECT_EQ(number(result, "total_input_tokens"), metric(server.port(), "vllm:prompt_tokens_total"));
   for (const json::value& text : result.at("generated_texts").as_array()) EXPECT_NE(text.as_string(), "");
@@ -99,8 +99,8 @@ TEST(BenchServeTest, ChatsAreAskedTheQuestionsThatShip) {
     last = start.to_number<double>();
   }
   EXPECT_GT(last, 0.05) << "not all at once";
-  const json::object again = measured(server, {"--dataset-name", "chat", "--requests", "12", "--num-warmups", "0",
-                                               "--max-concurrency", "4", "--seed", "1"});
+  const json::object again = measured(server, {"--dataset-name", "chat", "--requests", "4", "--num-warmups", "0",
+                                               "--max-concurrency", "2", "--seed", "1"});
   EXPECT_EQ(again.at("generated_texts"), result.at("generated_texts")) << "the same seed asks the same";
 }
 

@@ -128,15 +128,19 @@ TEST(MetricsTest, DraftsAreCountedByTheirLength) {
 }
 
 TEST(MetricsTest, WhatThePrefixCacheForgetsIsTold) {
-  TinyServer server;
+  TinyServerOptions options;  // a cache of few blocks, which few prompts fill
+  options.max_model_len = 256;
+  options.kv_cache_bytes = int64_t{4} << 20;
+  TinyServer server(std::move(options));
   const uint16_t port = server.port();
   const auto lost = [&](const char* reason) {
     return metric(port, std::string("lantern:prefix_tokens_lost_total{reason=\"") + reason + "\"}");
   };
   EXPECT_EQ(lost("evicted"), 0);
   EXPECT_EQ(lost("flushed"), 0);
+  constexpr int64_t kPrompt = 200;
   const auto fill = [&](int token) {
-    json::object request{{"prompt", json::array(1800, token)}, {"max_tokens", 1}};
+    json::object request{{"prompt", json::array(kPrompt, token)}, {"max_tokens", 1}};
     EXPECT_EQ(post(port, "/v1/completions", json::serialize(request)).status, 200);
   };
   fill(50);
@@ -149,8 +153,9 @@ TEST(MetricsTest, WhatThePrefixCacheForgetsIsTold) {
   EXPECT_EQ(lost("flushed"), cached * block_size);
   EXPECT_EQ(lost("evicted"), 0);
   // More than the cache holds: what came first gives way.
-  for (int64_t tokens = 0; tokens < int64_t{server.engine().report().num_blocks} * block_size + 1800; tokens += 1800)
-    fill(static_cast<int>(51 + tokens / 1800));
+  for (int64_t tokens = 0; tokens < int64_t{server.engine().report().num_blocks} * block_size + kPrompt;
+       tokens += kPrompt)
+    fill(static_cast<int>(51 + tokens / kPrompt));
   EXPECT_GT(lost("evicted"), 0);
   EXPECT_EQ(lost("flushed"), cached * block_size);
 }

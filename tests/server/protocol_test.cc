@@ -19,8 +19,8 @@ class ProtocolTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     TinyServerOptions options;
-    options.http.header_timeout = milliseconds(400);
-    options.http.body_timeout = milliseconds(400);
+    options.http.header_timeout = milliseconds(1000);
+    options.http.body_timeout = milliseconds(1000);
     options.http.idle_timeout = milliseconds(1500);
     options.http.max_body_bytes = 100'000;
     server_ = new TinyServer(std::move(options));
@@ -171,14 +171,12 @@ TEST_F(ProtocolTest, SlowHeadersAndBodiesTimeOut) {
   EXPECT_EQ(refused("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"), 408);
   // A byte now and then does not help.
   Client dribbling(port());
-  const auto start = std::chrono::steady_clock::now();
-  const std::string text = get_text("/health", "X: " + std::string(100, 'x') + "\r\n");
-  for (size_t i = 0; i < text.size() && dribbling.send(text.substr(i, 1)); ++i) {
+  const std::string text = get_text("/health", "X: " + std::string(1000, 'x') + "\r\n");
+  size_t sent = 0;
+  for (; sent < text.size() && dribbling.send(text.substr(sent, 1)); ++sent)
     std::this_thread::sleep_for(milliseconds(30));
-    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(3)) break;
-  }
+  EXPECT_LT(sent, text.size());
   EXPECT_TRUE(dribbling.is_closed());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
   // One that says nothing at all is closed without a word.
   Client silent(port());
   EXPECT_FALSE(silent.read_answer(milliseconds(6000)));

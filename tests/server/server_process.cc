@@ -49,7 +49,7 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments, bool wai
   ::close(err[1]);
   out_ = out[0];
   err_ = err[0];
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   while (waits && std::chrono::steady_clock::now() < until) {
     read_output(std::chrono::milliseconds(50));
     const size_t at = out_text_.find("listens on");

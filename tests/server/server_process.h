@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "socket_client.h"
+
 namespace lantern::test {
 
 class ServerProcess {
@@ -27,7 +29,7 @@ class ServerProcess {
   void limit_descriptors(uint64_t most) const;
   int64_t open_descriptors() const;
   // What it ends with, 128 + n by signal n; -1 where it does not end in time.
-  int wait_for_end(std::chrono::milliseconds time = std::chrono::seconds(30));
+  int wait_for_end(std::chrono::milliseconds time = kPatience);
   const std::string& out();
   const std::string& err();
 

@@ -20,6 +20,9 @@ struct Answer {
   boost::json::object json() const;  // fails the test where the body is none
 };
 
+// A machine with other work, and a build with sanitizers, may take that long; a test ends long before.
+inline constexpr std::chrono::seconds kPatience{120};
+
 class Client {
  public:
   explicit Client(uint16_t port);
@@ -36,11 +39,11 @@ class Client {
   int socket() const { return socket_; }
 
   // The next answer; nothing where the connection ends before it is complete, or none comes in `time`.
-  std::optional<Answer> read_answer(std::chrono::milliseconds time = std::chrono::seconds(120), bool to_head = false);
+  std::optional<Answer> read_answer(std::chrono::milliseconds time = kPatience, bool to_head = false);
   // As much as one read() gives; empty at the end.
-  std::string read_some(std::chrono::milliseconds time = std::chrono::seconds(30));
+  std::string read_some(std::chrono::milliseconds time = kPatience);
   // Whether the other side has closed within `time`; what it still sends is dropped.
-  bool is_closed(std::chrono::milliseconds time = std::chrono::seconds(10));
+  bool is_closed(std::chrono::milliseconds time = kPatience);
 
  private:
   bool fill(std::chrono::steady_clock::time_point until);

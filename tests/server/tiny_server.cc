@@ -22,7 +22,8 @@ TinyServer::TinyServer(TinyServerOptions options) {
   of.engine.device = "cpu";
   of.engine.threads = 1;
   of.engine.max_num_seqs = options.max_num_seqs;
-  of.engine.kv_cache_bytes = int64_t{64} << 20;
+  of.engine.max_model_len = options.max_model_len;
+  of.engine.kv_cache_bytes = options.kv_cache_bytes;
   of.engine.num_draft_tokens = options.num_draft_tokens;
   of.engine.max_traced_rows = options.max_traced_rows;
   if (options.gate) {

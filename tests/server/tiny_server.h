@@ -9,6 +9,7 @@
 
 #include "api/gated_executor.h"
 #include "server/api_server.h"
+#include "socket_client.h"
 
 namespace lantern::test {
 
@@ -17,6 +18,8 @@ struct TinyServerOptions {
   ApiSettings api = {};
   HttpLimits http = {};
   int32_t max_num_seqs = 16;
+  int32_t max_model_len = 0;  // 0: the model's own
+  int64_t kv_cache_bytes = int64_t{64} << 20;
   int32_t num_draft_tokens = 0;
   int32_t max_traced_rows = 0;
   std::string chat_format = "auto";
@@ -39,7 +42,7 @@ class TinyServer {
   // What the engine itself answers, greedily, without HTTP and JSON.
   std::string greedy(const std::string& prompt, int32_t max_tokens);
   // Waits until the engine has nothing to do and all blocks are free or only cached. False where that takes too long.
-  bool wait_until_quiet(std::chrono::milliseconds time = std::chrono::seconds(20));
+  bool wait_until_quiet(std::chrono::milliseconds time = kPatience);
 
  private:
   std::unique_ptr<ApiServer> api_;
@@ -53,6 +56,6 @@ inline constexpr const char* kQuestion =
 // A value of /metrics; -1 where it is not there. `sample` is "name" or "name{labels}" as it is written, without the
 // labels that all have.
 double metric(uint16_t port, const std::string& sample);
-bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds time = std::chrono::seconds(20));
+bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds time = kPatience);
 
 }  // namespace lantern::test
