@@ -86,10 +86,20 @@ void decode_values_impl(DType dtype, const std::byte* src, int64_t count, float 
   if (factor != 1.0f) scale_impl(count, dst, factor);
 }
 
+// Rows lie anywhere in the cache: those that come next are fetched meanwhile.
+constexpr int32_t kRowsAhead = 4;
+
 void decode_latent_rows_impl(LatentLayout layout, const std::byte* const* rows, int32_t count, int32_t kv_lora_rank,
                              int32_t rope_dim, float* latent, int64_t latent_stride, float* rope, int64_t rope_stride) {
+  const int64_t values = int64_t{kv_lora_rank} + rope_dim;
+  const int64_t row_bytes = layout == LatentLayout::kFp8
+                                ? values + rope_dim + kv_lora_rank / kFp8ScaleGroup * int64_t{sizeof(float)}
+                                : values * (layout == LatentLayout::kBf16 ? 2 : 4);
   for (int32_t r = 0; r < count; ++r) {
     const std::byte* row = rows[r];
+    if (r + kRowsAhead < count) {
+      for (int64_t byte = 0; byte < row_bytes; byte += 64) __builtin_prefetch(rows[r + kRowsAhead] + byte);
+    }
     float* c = latent + r * latent_stride;
     float* k_pe = rope + r * rope_stride;
     switch (layout) {
