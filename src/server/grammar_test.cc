@@ -353,10 +353,28 @@ TEST_F(GrammarTest, HardFormsDoNotHoldUpTheNext) {
 }
 
 TEST_F(GrammarTest, TakingTooLongIsAnError) {
+  ASSERT_NE(compiled({.kind = Kind::kJsonSchema, .text = kSchema}), nullptr);
   GrammarCompiler hasty(tokenizer(), kVocab, {kEnd}, {.compile_time = std::chrono::milliseconds(0)});
   const auto result = hasty.compile({.kind = Kind::kJsonSchema, .text = kSchema});
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().message().find("structured output"), std::string::npos) << result.error().message();
+}
+
+// A form that is still being compiled when the process ends reads what static destructors would destroy.
+TEST_F(GrammarTest, AProcessEndsWhileAFormIsCompiled) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ASSERT_NE(compiled({.kind = Kind::kJsonSchema, .text = kSchema}), nullptr);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EXIT(
+        {
+          {
+            GrammarCompiler hasty(tokenizer(), kVocab, {kEnd}, {.compile_time = std::chrono::milliseconds(i)});
+            static_cast<void>(hasty.compile({.kind = Kind::kJsonSchema, .text = kSchema}));
+          }
+          std::exit(7);
+        },
+        ::testing::ExitedWithCode(7), "^$");
+  }
 }
 
 // The model itself.
