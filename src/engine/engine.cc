@@ -35,7 +35,7 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
        {&EngineReport::choices_submitted, &EngineReport::preemptions, &EngineReport::prompt_tokens,
         &EngineReport::prompt_tokens_cached, &EngineReport::prefix_blocks_evicted, &EngineReport::prefix_blocks_flushed,
         &EngineReport::output_tokens, &EngineReport::tokens_run, &EngineReport::steps, &EngineReport::dummy_steps,
-        &EngineReport::steps_replayed, &EngineReport::steps_refused}) {
+        &EngineReport::steps_replayed, &EngineReport::steps_refused, &EngineReport::step_tokens}) {
     add(counter);
   }
   for (const auto counter :
@@ -49,7 +49,14 @@ EngineReport& EngineReport::operator+=(const EngineReport& other) {
     drafts_accepted[i] += other.drafts_accepted[i];
   }
   for (size_t i = 0; i < draft_lengths.size(); ++i) draft_lengths[i] += other.draft_lengths[i];
+  for (size_t i = 0; i < steps_by_tokens.size(); ++i) steps_by_tokens[i] += other.steps_by_tokens[i];
   return *this;
+}
+
+void EngineReport::add_step(int32_t tokens) {
+  ++steps;
+  step_tokens += tokens;
+  ++steps_by_tokens[static_cast<size_t>(std::ranges::lower_bound(kStepTokenBounds, tokens) - kStepTokenBounds.begin())];
 }
 
 std::string StepInFlight::text() const {

@@ -87,6 +87,11 @@ struct EngineReport {
   int64_t dummy_steps = 0;      // run for the sake of other ranks, with nothing of its own
   int64_t steps_replayed = 0;   // from a graph
   int64_t steps_refused = 0;    // by the executor; tried again
+  // Steps with rows by the tokens that they ran: up to each bound, and above the last one. vLLM's bounds.
+  static constexpr std::array<int32_t, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                               512, 1024, 2048, 4096, 8192, 16384};
+  std::array<int64_t, kStepTokenBounds.size() + 1> steps_by_tokens{};
+  int64_t step_tokens = 0;      // of all of these
   double step_seconds = 0;      // wall time of all steps
   double executor_seconds = 0;  // of these, in the executor
   double overhead_seconds = 0;  // processor time of the engine thread outside of the executor
@@ -97,6 +102,7 @@ struct EngineReport {
   // Decoding rows by the length of the draft that they checked.
   std::array<int64_t, kMaxDrafts + 1> draft_lengths{};
 
+  void add_step(int32_t tokens);
   // Of all drafts that were checked; NaN where none were.
   double acceptance() const;
   EngineReport& operator+=(const EngineReport& other);

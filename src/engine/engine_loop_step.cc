@@ -95,11 +95,13 @@ void EngineLoop::note_refusal() {
 
 void EngineLoop::finish_step() {
   const size_t items = batch_.items.size();
-  const bool dummy = core_->in_flight(0).schedule().rows.empty();
+  const StepSchedule& schedule = core_->in_flight(0).schedule();
+  const bool dummy = schedule.rows.empty();
+  const int32_t tokens = schedule.num_tokens;
   const Status finished = core_->complete_step();
   if (finished.ok()) {
     core_->commit_step(now());
-    counts_.steps += dummy ? 0 : 1;
+    if (!dummy) counts_.add_step(tokens);
     return;
   }
   const std::string& reason = finished.error().message();

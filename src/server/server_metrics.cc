@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/process_metrics.h"
+
 namespace lantern {
 namespace {
 
@@ -102,6 +104,17 @@ void ServerMetrics::write_engine(MetricsText& text, const Now& now) const {
   counter("lantern:steps_total", engine.steps, "Steps with rows.");
   counter("lantern:steps_replayed_total", engine.steps_replayed, "Steps that were replayed from a graph.");
   gauge("lantern:last_step_seconds", engine.last_step_seconds, "Wall time of the latest step.");
+  text.family("vllm:iteration_tokens_total", "histogram",
+              "Tokens that a step ran: of prompts, and decodes with drafts.");
+  int64_t steps = 0;
+  for (size_t i = 0; i < engine.steps_by_tokens.size(); ++i) {
+    steps += engine.steps_by_tokens[i];
+    const bool bounded = i < EngineReport::kStepTokenBounds.size();
+    text.sample_of("_bucket", of(steps),
+                   {{"le", bounded ? fmt::format("{}", EngineReport::kStepTokenBounds[i]) : "+Inf"}});
+  }
+  text.sample_of("_sum", of(engine.step_tokens));
+  text.sample_of("_count", of(steps));
   text.family("lantern:kv_blocks", "gauge", "Blocks of the cache by what they are used for.");
   text.sample(of(used), {{"state", "used"}});
   text.sample(of(engine.num_cached_blocks), {{"state", "cached"}});
@@ -202,7 +215,9 @@ std::string ServerMetrics::text(const Now& now) const {
   write_engine(text, now);
   write_requests(text);
   write_server(text, now);
-  return text.take();
+  MetricsText process({});  // which is no model's
+  write_process_metrics(process);
+  return text.take() + process.take();
 }
 
 }  // namespace lantern

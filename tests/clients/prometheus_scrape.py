@@ -1,5 +1,5 @@
 """Prometheus scrapes the server, and answers every query of the Grafana dashboard from what it has found there; promtool
-finds nothing wrong with the names and the text but the colon, which is vLLM's."""
+finds nothing wrong with the names and the text but what is vLLM's: the colon, and a histogram's name."""
 
 import json
 import os
@@ -53,7 +53,8 @@ def lint():
     with urllib.request.urlopen(url + "/metrics") as answer:
         text = answer.read().decode()
     told = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
-    faults = [line for line in (told.stdout + told.stderr).splitlines() if "should not contain ':'" not in line]
+    theirs = ("should not contain ':'", 'vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix')
+    faults = [line for line in (told.stdout + told.stderr).splitlines() if not any(name in line for name in theirs)]
     assert told.returncode in (0, 3) and not faults, (told.returncode, faults)
 
 

@@ -1,12 +1,17 @@
 // What /metrics says of a request, and what the Grafana dashboard asks for.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "server_process.h"
 #include "socket_client.h"
 #include "tiny_server.h"
 
@@ -73,6 +78,62 @@ TEST(MetricsTest, TokensAreCountedByRequestAndByChoice) {
   ASSERT_TRUE(eventually([&] { return metric(port, "vllm:request_max_num_generation_tokens_count") == 3; }));
   EXPECT_EQ(metric(port, "vllm:request_max_num_generation_tokens_sum") - 4,
             metric(port, "vllm:request_generation_tokens_sum") - 12);
+}
+
+TEST(MetricsTest, StepsAreCountedByTheirTokens) {
+  TinyServer server;
+  const uint16_t port = server.port();
+  EXPECT_EQ(
+      post(port, "/v1/completions", R"({"prompt":[1,2,3,4,5,6,7,8,9,10],"max_tokens":4,"ignore_eos":true})").status,
+      200);
+  ASSERT_TRUE(server.wait_until_quiet());
+  const auto of = [&](const std::string& what) { return metric(port, "vllm:iteration_tokens_total_" + what); };
+  EXPECT_EQ(of("count"), 4);
+  EXPECT_EQ(of("sum"), 10 + 3);
+  EXPECT_EQ(of("bucket{le=\"1\"}"), 3);
+  EXPECT_EQ(of("bucket{le=\"8\"}"), 3);
+  EXPECT_EQ(of("bucket{le=\"16\"}"), 4);
+  EXPECT_EQ(of("bucket{le=\"16384\"}"), 4);
+  EXPECT_EQ(of("bucket{le=\"+Inf\"}"), 4);
+}
+
+// What the system says of the process from outside is what it says of itself.
+TEST(MetricsTest, TheProcessIsToldAsClientLibrariesTellIt) {
+  const auto children = [] {
+    rusage of{};
+    getrusage(RUSAGE_CHILDREN, &of);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return seconds(of.ru_utime) + seconds(of.ru_stime);
+  };
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  };
+  const double others = children();
+  const double before = now();
+  ServerProcess server;
+  const auto of = [&](const std::string& what) { return metric(server.port(), "process_" + what); };
+  // The system counts from a start that is told in whole seconds.
+  EXPECT_GE(of("start_time_seconds"), before - 1.5);
+  EXPECT_LE(of("start_time_seconds"), now() + 1.5);
+  EXPECT_TRUE(eventually([&] { return of("open_fds") == static_cast<double>(server.open_descriptors() + 1); }))
+      << "and the scrape's own connection";
+  EXPECT_EQ(of("max_fds"), static_cast<double>(server.most_descriptors()));
+  std::ifstream file(fmt::format("/proc/{}/statm", server.process()));
+  double address_space = 0, resident = 0;
+  file >> address_space >> resident;
+  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  EXPECT_NEAR(of("virtual_memory_bytes") / (address_space * page), 1, 0.1);
+  EXPECT_NEAR(of("resident_memory_bytes") / (resident * page), 1, 0.1);
+  EXPECT_EQ(post(server.port(), "/v1/completions", R"({"prompt":"Hello","max_tokens":300,"ignore_eos":true})").status,
+            200);
+  const double cpu = of("cpu_seconds_total");
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait_for_end(), 0);
+  const double all = children() - others;
+  EXPECT_LE(cpu, all + 0.05);
+  EXPECT_GE(cpu, all / 2);
 }
 
 // Clients that leave are counted as such, and their tokens' times; an answer that nobody waited for has taken no time.

@@ -79,6 +79,12 @@ void ServerProcess::limit_descriptors(uint64_t most) const {
   EXPECT_EQ(prlimit(process_, RLIMIT_NOFILE, &limit, nullptr), 0);
 }
 
+uint64_t ServerProcess::most_descriptors() const {
+  rlimit limit{};
+  EXPECT_EQ(prlimit(process_, RLIMIT_NOFILE, nullptr, &limit), 0);
+  return limit.rlim_cur;
+}
+
 int64_t ServerProcess::open_descriptors() const {
   const std::filesystem::directory_iterator all("/proc/" + std::to_string(process_) + "/fd");
   return std::distance(begin(all), end(all));

@@ -28,6 +28,8 @@ class ServerProcess {
   // How many files it may have open from now on.
   void limit_descriptors(uint64_t most) const;
   int64_t open_descriptors() const;
+  uint64_t most_descriptors() const;
+  pid_t process() const { return process_; }
   // What it ends with, 128 + n by signal n; -1 where it does not end in time.
   int wait_for_end(std::chrono::milliseconds time = kPatience);
   const std::string& out();

@@ -72,11 +72,11 @@ bool TinyServer::wait_until_quiet(std::chrono::milliseconds time) {
 double metric(uint16_t port, const std::string& sample) {
   const Answer answer = get(port, "/metrics");
   const size_t brace = sample.find('{');
-  const std::string name = sample.substr(0, brace) + "{";
+  const std::string name = sample.substr(0, brace);
   const std::string label = brace == std::string::npos ? "" : sample.substr(brace + 1, sample.size() - brace - 2);
   for (size_t at = 0; (at = answer.body.find("\n" + name, at)) != std::string::npos; ++at) {
     const std::string line = answer.body.substr(at + 1, answer.body.find('\n', at + 1) - at - 1);
-    if (line.find(label) == std::string::npos) continue;
+    if (line.find_first_of("{ ") != name.size() || line.find(label) == std::string::npos) continue;
     return std::stod(line.substr(line.rfind(' ')));
   }
   return -1;
