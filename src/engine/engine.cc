@@ -254,6 +254,32 @@ void Engine::forget_prefixes() {
   for (const auto& loop : loops_) loop->forget_prefixes();
 }
 
+void Engine::pause() {
+  for (const auto& loop : loops_) loop->pause();
+}
+void Engine::resume() {
+  for (const auto& loop : loops_) loop->resume();
+}
+
+void Engine::start_profile() {
+  for (const auto& loop : loops_) loop->start_profile();
+}
+std::optional<EngineProfile> Engine::stop_profile() {
+  std::optional<EngineProfile> all;
+  for (size_t rank = 0; rank < loops_.size(); ++rank) {
+    std::optional<EngineProfile> one = loops_[rank]->stop_profile();
+    if (!one) continue;
+    for (ProfiledStep& step : one->steps) step.step.rank = static_cast<int32_t>(rank);
+    if (!all) {
+      all = std::move(one);
+      continue;
+    }
+    all->steps.insert(all->steps.end(), one->steps.begin(), one->steps.end());
+    all->steps_lost += one->steps_lost;
+  }
+  return all;
+}
+
 bool Engine::drain(std::optional<std::chrono::milliseconds> timeout) {
   const auto start = std::chrono::steady_clock::now();
   for (const auto& loop : loops_) loop->begin_drain();

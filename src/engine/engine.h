@@ -83,10 +83,10 @@ struct EngineReport {
   int64_t prefix_blocks_flushed = 0;  // ... forget_prefixes()
   int64_t output_tokens = 0;
   int64_t tokens_run = 0;
-  int64_t steps = 0;            // with rows; on ranks in step each counts its own
-  int64_t dummy_steps = 0;      // run for the sake of other ranks, with nothing of its own
-  int64_t steps_replayed = 0;   // from a graph
-  int64_t steps_refused = 0;    // by the executor; tried again
+  int64_t steps = 0;           // with rows; on ranks in step each counts its own
+  int64_t dummy_steps = 0;     // run for the sake of other ranks, with nothing of its own
+  int64_t steps_replayed = 0;  // from a graph
+  int64_t steps_refused = 0;   // by the executor; tried again
   // Steps with rows by the tokens that they ran: up to each bound, and above the last one. vLLM's bounds.
   static constexpr std::array<int32_t, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
                                                                512, 1024, 2048, 4096, 8192, 16384};
@@ -120,6 +120,19 @@ struct StepInFlight {
 
   // "step 17 of rank 0: 3 decodes and 1 prefills, 515 tokens in a launch of 520, 1 passes of the drafter"
   std::string text() const;
+};
+
+// A step that has ended, as a profile has it.
+struct ProfiledStep {
+  StepInFlight step = {};
+  std::chrono::steady_clock::time_point submitted = {};
+  std::chrono::steady_clock::time_point ended = {};
+  double executor_seconds = 0;  // of these, that the engine thread spent in the executor
+};
+struct EngineProfile {
+  std::chrono::steady_clock::time_point begun = {};
+  std::vector<ProfiledStep> steps = {};  // by rank, each in order
+  int64_t steps_lost = 0;                // that came when there was no room left
 };
 
 // A request that was submitted: cancels it, from any thread, also after the engine is gone. Copies name the same one.
@@ -193,6 +206,16 @@ class Engine {
 
   // Prefixes that no request uses now are found no more. Any thread; done before the next step.
   void forget_prefixes();
+
+  // No step begins from now on; those in flight end. Requests wait where they are, also those that come, and can be
+  // cancelled; deadlines are not looked at. resume() goes on. Any thread; done before the next step.
+  void pause();
+  void resume();
+
+  // From now on steps are recorded, up to 65,536 of a rank; what was recorded before is forgotten. Any thread.
+  void start_profile();
+  // What was recorded, and no more is. Nothing where no profile was started.
+  std::optional<EngineProfile> stop_profile();
 
   // No request is accepted from now on. True when all that are in have ended and their outputs were handed out; false
   // when that takes longer than `timeout`.

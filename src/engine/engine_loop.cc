@@ -1,7 +1,6 @@
 #include "engine/engine_loop.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <utility>
@@ -14,11 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Some steps' worth, of long prompts two.
@@ -38,46 +32,6 @@ OutputRoom output_room(const EngineSettings& settings) {
 
 Error engine_closes() {
   return Error(ErrorCode::kUnsupported, "the engine is shutting down and takes no more requests");
-}
-
-template <class Call>
-Status TimedExecutor::timed(Call&& call) {
-  const Clock::time_point start = Clock::now();
-  const double cpu = thread_cpu_seconds();
-  Status status = call();
-  cpu_seconds_ += thread_cpu_seconds() - cpu;
-  wall_seconds_ += seconds_since(start);
-  return status;
-}
-// A step counts as in flight while it is submitted, where a device may hang too.
-Status TimedExecutor::submit(const StepBatch& batch) {
-  {
-    const std::lock_guard lock(mutex_);
-    CHECK(num_in_flight_ < in_flight_.size(), "{} steps are in flight already", num_in_flight_);
-    in_flight_[num_in_flight_++] = {.number = batch.step,
-                                    .decodes = batch.num_decodes,
-                                    .prefills = static_cast<int32_t>(batch.rows.size()) - batch.num_decodes,
-                                    .tokens = batch.num_tokens,
-                                    .launched_tokens = batch.shape.bucket.tokens,
-                                    .draft_passes = batch.shape.draft_passes};
-  }
-  Status status = timed([&] { return executor_->submit(batch); });
-  if (!status.ok()) {
-    const std::lock_guard lock(mutex_);
-    --num_in_flight_;
-  }
-  return status;
-}
-Status TimedExecutor::wait(StepResults& results) {
-  Status status = timed([&] { return executor_->wait(results); });
-  const std::lock_guard lock(mutex_);
-  std::shift_left(in_flight_.begin(), in_flight_.begin() + static_cast<std::ptrdiff_t>(num_in_flight_), 1);
-  --num_in_flight_;
-  return status;
-}
-std::vector<StepInFlight> TimedExecutor::steps_in_flight() const {
-  const std::lock_guard lock(mutex_);
-  return {in_flight_.begin(), in_flight_.begin() + static_cast<std::ptrdiff_t>(num_in_flight_)};
 }
 
 void RankBell::add(EngineLoop& loop) {
@@ -202,6 +156,10 @@ void EngineLoop::cancel(const std::shared_ptr<LiveRequest>& live) { add_command(
 
 void EngineLoop::forget_prefixes() { add_command({CommandKind::kForgetPrefixes, nullptr}); }
 
+void EngineLoop::pause() { add_command({CommandKind::kPause, nullptr}); }
+
+void EngineLoop::resume() { add_command({CommandKind::kResume, nullptr}); }
+
 void EngineLoop::add_command(Command command) {
   bool wake = false;
   {
@@ -242,7 +200,9 @@ void EngineLoop::run() {
   delivery_->hand_over(batch_);
 }
 
-bool EngineLoop::may_sleep() const { return in_step() ? asleep_ : core_->idle() && core_->steps_in_flight() == 0; }
+bool EngineLoop::may_sleep() const {
+  return in_step() ? asleep_ : (paused_ || core_->idle()) && core_->steps_in_flight() == 0;
+}
 
 bool EngineLoop::take_commands() {
   {
@@ -280,6 +240,10 @@ void EngineLoop::apply(const Command& command) {
     return;
   }
   if (command.kind == CommandKind::kForgetPrefixes) return core_->forget_prefixes();
+  if (command.kind == CommandKind::kPause || command.kind == CommandKind::kResume) {
+    paused_ = command.kind == CommandKind::kPause;
+    return;
+  }
   // What was queued when the device was lost.
   Result<RequestId> id = lost_ ? Result<RequestId>(*lost_) : core_->submit(command.live->request, now());
   if (!id.ok()) {

@@ -2,10 +2,10 @@
 // hands over what they yield. With other ranks it does so in step (data_parallel.h).
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -13,35 +13,12 @@
 #include "engine/engine.h"
 #include "engine/engine_core.h"
 #include "engine/output_delivery.h"
+#include "engine/timed_executor.h"
 
 namespace lantern {
 
 // Why a request comes too late.
 Error engine_closes();
-
-// Times the calls of another executor, and knows what is in flight. The engine thread's, but for steps_in_flight().
-class TimedExecutor final : public Executor {
- public:
-  explicit TimedExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
-  Status submit(const StepBatch& batch) override;
-  bool ready() const override { return executor_->ready(); }
-  Status wait(StepResults& results) override;
-
-  std::vector<StepInFlight> steps_in_flight() const;
-  double wall_seconds() const { return wall_seconds_; }
-  double cpu_seconds() const { return cpu_seconds_; }
-
- private:
-  template <class Call>
-  Status timed(Call&& call);
-
-  std::unique_ptr<Executor> executor_;
-  double wall_seconds_ = 0;
-  double cpu_seconds_ = 0;    // of the calling thread
-  mutable std::mutex mutex_;  // of what follows
-  std::array<StepInFlight, kMostStepsInFlight> in_flight_;
-  size_t num_in_flight_ = 0;
-};
 
 // Wakes ranks that have agreed to sleep. Whoever finds something to do rings before it goes to the next agreement,
 // where all are needed; agreements are counted, so that a ring is neither missed nor taken for a later one.
@@ -81,6 +58,10 @@ class EngineLoop final : private OutputSink {
   bool has_room(int32_t choices) const;
   void cancel(const std::shared_ptr<LiveRequest>& live);
   void forget_prefixes();
+  void pause();
+  void resume();
+  void start_profile() { executor_.start_profile(); }
+  std::optional<EngineProfile> stop_profile() { return executor_.stop_profile(); }
   void begin_drain();
   bool wait_until_drained(std::optional<std::chrono::milliseconds> timeout);
   // For RankBell.
@@ -92,10 +73,10 @@ class EngineLoop final : private OutputSink {
   const Tokenizer* tokenizer() const { return parts_.tokenizer.get(); }
 
  private:
-  enum class CommandKind : uint8_t { kSubmit, kCancel, kForgetPrefixes };
+  enum class CommandKind : uint8_t { kSubmit, kCancel, kForgetPrefixes, kPause, kResume };
   struct Command {
     CommandKind kind;
-    std::shared_ptr<LiveRequest> live;  // null with kForgetPrefixes
+    std::shared_ptr<LiveRequest> live;  // of kSubmit and kCancel
   };
 
   // OutputSink, on the engine thread.
@@ -154,6 +135,7 @@ class EngineLoop final : private OutputSink {
   bool asleep_ = false;       // the last one was to sleep
   bool leaving_ = false;      // the last one was to leave
   bool out_of_step_ = false;  // the ranks' group has ended
+  bool paused_ = false;
   TimedExecutor executor_;
   std::unique_ptr<EngineCore> core_;
   std::vector<Command> taken_;

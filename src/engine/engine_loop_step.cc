@@ -10,6 +10,10 @@
 namespace lantern {
 
 StepStart EngineLoop::step_alone() {
+  if (paused_) {
+    if (core_->steps_in_flight() > 0) finish_step();
+    return StepStart::kIdle;
+  }
   const StepStart started = core_->begin_step(now());
   switch (started) {
     case StepStart::kStarted:
@@ -33,10 +37,10 @@ StepStart EngineLoop::step_together() {
     return StepStart::kWaiting;
   }
   StepWish wish;
-  if (core_->plan_step(now(), Scheduler::full_budget(parts_.settings)) == StepPlan::kReady) {
+  if (!paused_ && core_->plan_step(now(), Scheduler::full_budget(parts_.settings)) == StepPlan::kReady) {
     wish.shape = core_->planned_shape();
   }
-  wish.busy = !core_->idle() || core_->steps_in_flight() > 0;
+  wish.busy = (!paused_ && !core_->idle()) || core_->steps_in_flight() > 0;
   wish.launches_digest = core_->launches_digest();
   {
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 // What operators may: see requests and statistics, end requests, empty the prefix cache, take the server out of service
-// for a while.
+// for a while, hold it, and record its steps.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -29,6 +29,33 @@ json::object statistics_of(const EngineReport& report) {
           {"preemptions", report.preemptions},
           {"steps", report.steps},
           {"last_step_seconds", report.last_step_seconds}};
+}
+
+// In the form of Chrome's trace events, which Perfetto and others show: a process for each rank, in microseconds.
+json::object trace_events_of(const EngineProfile& profile) {
+  const auto microseconds = [&](std::chrono::steady_clock::time_point time) {
+    return std::chrono::duration<double, std::micro>(time - profile.begun).count();
+  };
+  json::array events;
+  events.reserve(profile.steps.size());
+  for (const ProfiledStep& of : profile.steps) {
+    const StepInFlight& step = of.step;
+    const double begin = microseconds(of.submitted);
+    events.push_back(json::object{{"name", step.prefills > 0 ? "prefill step" : "decode step"},
+                                  {"ph", "X"},
+                                  {"ts", begin},
+                                  {"dur", microseconds(of.ended) - begin},
+                                  {"pid", step.rank},
+                                  {"tid", 0},
+                                  {"args", json::object{{"step", step.number},
+                                                        {"decodes", step.decodes},
+                                                        {"prefills", step.prefills},
+                                                        {"tokens", step.tokens},
+                                                        {"launched_tokens", step.launched_tokens},
+                                                        {"draft_passes", step.draft_passes},
+                                                        {"executor_us", of.executor_seconds * 1e6}}}});
+  }
+  return {{"displayTimeUnit", "ms"}, {"steps_lost", profile.steps_lost}, {"traceEvents", std::move(events)}};
 }
 
 }  // namespace
@@ -83,9 +110,47 @@ void ApiServer::post_drain(const CallPtr& call) {
   call->reply(200, json::serialize(json::object{{"status", "draining"}, {"requests", live().size()}}));
 }
 
+void ApiServer::set_paused(bool paused) {
+  const std::lock_guard lock(mutex_);  // who comes last is obeyed
+  if (paused_ == paused || (paused && stopping_)) return;
+  paused_ = paused;
+  if (paused) {
+    model_->loaded.engine->pause();
+  } else {
+    model_->loaded.engine->resume();
+  }
+}
+
+void ApiServer::post_pause(const CallPtr& call) {
+  if (!has_model(call)) return;
+  set_paused(true);
+  call->reply(200,
+              json::serialize(json::object{{"status", paused_ ? "paused" : "stopping"}, {"requests", live().size()}}));
+}
+
 void ApiServer::post_resume(const CallPtr& call) {
   draining_ = false;
+  set_paused(false);
   call->reply(200, stopping_ ? R"({"status":"stopping"})" : R"({"status":"serving"})");
+}
+
+void ApiServer::post_start_profile(const CallPtr& call) {
+  if (!has_model(call)) return;
+  model_->loaded.engine->start_profile();
+  call->reply(200, R"({"status":"profiling"})");
+}
+
+void ApiServer::post_stop_profile(const CallPtr& call) {
+  if (!has_model(call)) return;
+  const std::optional<EngineProfile> profile = model_->loaded.engine->stop_profile();
+  if (!profile) {
+    call->reply_error({.status = 400,
+                       .message = "no profile was started; ask /start_profile first",
+                       .type = "invalid_request_error",
+                       .code = "no_profile"});
+    return;
+  }
+  call->reply(200, json::serialize(trace_events_of(*profile)));
 }
 
 void ApiServer::get_requests(const CallPtr& call) {

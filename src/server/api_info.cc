@@ -76,6 +76,7 @@ void ApiServer::get_health(const CallPtr& call) {
   }
   if (call->request().query != "deep=1") return call->reply(200, R"({"status":"ok"})");
 
+  if (paused_) return fail("an operator has paused the server; no token is made before /resume", "paused");
   // Only a token proves that tokens can be made.
   if (const std::optional<OpenAiError> error = unavailable()) {
     call->reply_error(*error);
@@ -103,6 +104,14 @@ void ApiServer::get_ready(const CallPtr& call) {
   if (std::optional<OpenAiError> error = unavailable()) {
     error->retry_after_seconds = 2;
     call->reply_error(*error);
+    return;
+  }
+  if (paused_) {
+    call->reply_error({.status = 503,
+                       .message = "an operator has paused the server; requests wait for /resume",
+                       .type = "unavailable_error",
+                       .code = "paused",
+                       .retry_after_seconds = 2});
     return;
   }
   call->reply(200, R"({"status":"ready"})");

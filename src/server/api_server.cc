@@ -76,7 +76,10 @@ std::span<const ApiRoute> ApiServer::routes() {
       ApiRoute{"POST", "/abort", &ApiServer::post_abort, false, false, kAdmin},
       ApiRoute{"POST", "/flush_cache", &ApiServer::post_flush_cache, false, false, kAdmin, false},
       ApiRoute{"POST", "/drain", &ApiServer::post_drain, false, false, kAdmin, false},
+      ApiRoute{"POST", "/pause", &ApiServer::post_pause, false, false, kAdmin, false},
       ApiRoute{"POST", "/resume", &ApiServer::post_resume, false, false, kAdmin, false},
+      ApiRoute{"POST", "/start_profile", &ApiServer::post_start_profile, false, false, kAdmin, false},
+      ApiRoute{"POST", "/stop_profile", &ApiServer::post_stop_profile, false, true, kAdmin, false},
       ApiRoute{"GET", "/requests", &ApiServer::get_requests, false, false, kAdmin},
       ApiRoute{"GET", "/statistics", &ApiServer::get_statistics, false, false, kAdmin},
       ApiRoute{"GET", "/health", &ApiServer::get_health, false, false, kNone},
@@ -109,6 +112,11 @@ ApiServer::~ApiServer() {
 void ApiServer::attach(std::unique_ptr<ServedModel> model) {
   model_ = std::move(model);
   ready_ = true;
+}
+
+void ApiServer::begin_drain() {
+  stopping_ = true;
+  set_paused(false);
 }
 
 bool ApiServer::wait_until_idle(std::chrono::milliseconds timeout) {
@@ -166,7 +174,7 @@ std::vector<std::string> ApiServer::requests_in_work(std::chrono::steady_clock::
 std::chrono::milliseconds ApiServer::watch(std::chrono::steady_clock::time_point now) {
   if (!ready_) return {};
   const EngineReport report = model_->loaded.engine->report();
-  const bool busy = report.num_running > 0 || report.num_waiting > 0;
+  const bool busy = !paused_ && (report.num_running > 0 || report.num_waiting > 0);
   if (!busy || report.steps != last_steps_) {
     last_steps_ = report.steps;
     last_progress_ = now;

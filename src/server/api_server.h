@@ -71,8 +71,8 @@ class ApiServer final : public HttpHandler {
   }
   const ServedModel* model() const { return ready_.load() ? model_.get() : nullptr; }
 
-  // From now on requests are refused (503, "draining"); what was admitted goes on.
-  void begin_drain() { stopping_ = true; }
+  // From now on requests are refused (503, "draining"); what was admitted goes on, where it was paused also.
+  void begin_drain();
   // False: after `timeout` there are still requests in work.
   bool wait_until_idle(std::chrono::milliseconds timeout);
   bool idle() const;
@@ -124,7 +124,11 @@ class ApiServer final : public HttpHandler {
   void post_abort(const CallPtr& call);
   void post_flush_cache(const CallPtr& call);
   void post_drain(const CallPtr& call);
+  void post_pause(const CallPtr& call);
   void post_resume(const CallPtr& call);
+  void post_start_profile(const CallPtr& call);
+  void post_stop_profile(const CallPtr& call);
+  void set_paused(bool paused);
   void get_requests(const CallPtr& call);
   void get_statistics(const CallPtr& call);
   bool has_model(const CallPtr& call);  // false: says so
@@ -150,6 +154,7 @@ class ApiServer final : public HttpHandler {
   std::atomic<bool> ready_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> draining_ = false;  // an operator wants it so
+  std::atomic<bool> paused_ = false;    // likewise
   std::atomic<const HttpServer*> http_ = nullptr;
   std::atomic<bool> local_hosts_only_ = false;
   std::atomic<uint64_t> next_seed_;

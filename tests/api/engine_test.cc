@@ -10,6 +10,7 @@
 #include "fake_executor.h"
 #include "gated_executor.h"
 #include "null_executor.h"
+#include "process_time.h"
 #include "thread_allocations.h"
 
 namespace lantern {
@@ -261,6 +262,93 @@ TEST(EngineTest, DrainServesWhatIsInAndTakesNoMore) {
   test.gate->set_open(true);
   EXPECT_TRUE(test.engine->drain());
   EXPECT_EQ(collect(stream)[0].tokens.size(), 20u);
+}
+
+// Before a request's first step, and in its midst.
+TEST(EngineTest, NothingRunsWhileItIsPaused) {
+  TestEngine test;
+  test.engine->pause();
+  TokenStream first = test.engine->submit(request_of({1, 2, 3}, 20)).value();
+  TokenStream leaves = test.engine->submit(request_of({4}, 20)).value();
+  Output output;
+  EXPECT_EQ(first.next_for(output, milliseconds(30)), TokenStream::Wait::kTimeout);
+  leaves.cancel();
+  EXPECT_EQ(collect(leaves)[0].last.end_reason, EndReason::kCancelled);
+  EXPECT_EQ(test.engine->report().steps, 0);
+  test.engine->resume();
+  EXPECT_EQ(collect(first)[0].tokens, expected_tokens({1, 2, 3}, 20, 1, kVocab));
+
+  test.gate->delay_us = 500;
+  TokenStream stream = test.engine->submit(request_of({5, 6}, 300)).value();
+  ASSERT_TRUE(stream.next(output));
+  std::vector<int32_t> tokens = output.tokens;
+  test.engine->pause();
+  // What is in flight ends.
+  while (stream.next_for(output, milliseconds(100)) == TokenStream::Wait::kOutput)
+    tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+  EXPECT_LT(tokens.size(), 300u);
+  const EngineReport held = test.engine->report();
+  EXPECT_EQ(held.num_running, 1);
+  const double cpu = process_cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_EQ(test.engine->report().steps, held.steps);
+  EXPECT_LT(process_cpu_seconds() - cpu, 0.1) << "it sleeps";
+  test.engine->resume();
+  const Collected rest = collect(stream)[0];
+  tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
+  EXPECT_EQ(tokens, expected_tokens({5, 6}, 300, 1, kVocab));
+  expect_all_blocks_back(*test.engine);
+}
+
+TEST(EngineTest, AnEngineThatIsPausedCanBeDestroyed) {
+  TestEngine test;
+  test.engine->pause();
+  TokenStream stream = test.engine->submit(request_of({1, 2, 3}, 20)).value();
+  test.engine.reset();
+  EXPECT_EQ(collect(stream)[0].last.end_reason, EndReason::kCancelled);
+}
+
+TEST(EngineTest, AProfileHasEveryStep) {
+  TestEngine test;
+  EXPECT_FALSE(test.engine->stop_profile());
+  const auto run = [&] {
+    TokenStream stream = test.engine->submit(request_of({1, 2, 3}, 20)).value();
+    collect(stream);
+    expect_all_blocks_back(*test.engine);
+  };
+  run();
+  const EngineReport before = test.engine->report();
+  const auto begin = std::chrono::steady_clock::now();
+  test.engine->start_profile();
+  test.gate->delay_us = 200;
+  run();
+  const std::optional<EngineProfile> profile = test.engine->stop_profile();
+  const EngineReport after = test.engine->report();
+  run();
+  EXPECT_FALSE(test.engine->stop_profile()) << "it has ended";
+  ASSERT_TRUE(profile);
+  EXPECT_EQ(profile->steps_lost, 0);
+  ASSERT_EQ(static_cast<int64_t>(profile->steps.size()), after.steps - before.steps);
+  int64_t tokens = 0;
+  int32_t prefills = 0;
+  auto last = begin;
+  for (const ProfiledStep& of : profile->steps) {
+    EXPECT_GE(of.submitted, last);
+    last = of.submitted;
+    const double seconds = std::chrono::duration<double>(of.ended - of.submitted).count();
+    EXPECT_GE(of.executor_seconds, 200e-6);
+    EXPECT_LE(of.executor_seconds, seconds + 1e-6);
+    tokens += of.step.tokens;
+    prefills += of.step.prefills;
+  }
+  EXPECT_EQ(tokens, after.step_tokens - before.step_tokens);
+  EXPECT_EQ(prefills, 1);
+  const auto up_to = [&](int32_t most) {
+    return std::ranges::count_if(profile->steps, [&](const ProfiledStep& of) { return of.step.tokens <= most; });
+  };
+  EXPECT_GT(up_to(1), 0);
+  EXPECT_EQ(after.steps_by_tokens[0] - before.steps_by_tokens[0], up_to(1));
+  EXPECT_EQ(after.steps_by_tokens[1] - before.steps_by_tokens[1], up_to(8) - up_to(1));
 }
 
 TEST(EngineTest, ATimeoutEndsTheRequest) {

@@ -1,6 +1,5 @@
 // Engines in step, a thread each, over fake executors: what their users see, and what every rank launches.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include "engine/engine.h"
 #include "fake_executor.h"
 #include "gated_executor.h"
+#include "process_time.h"
 
 namespace lantern {
 namespace {
@@ -129,15 +129,6 @@ void wait_for_sleep(const RankedEngine& ranks) {
   }
 }
 
-double process_cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 TEST(Ranks, OneRequestForFourRanks) {
   RankedEngine ranks(4);
   const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
@@ -173,6 +164,28 @@ TEST(Ranks, SleepTogetherAndWakeTogether) {
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_LT(process_cpu_seconds() - cpu, 0.1);
   EXPECT_EQ(ranks.steps(), steps);
+  ranks.expect_alike();
+}
+
+TEST(Ranks, PauseTogetherAndGoOn) {
+  RankedEngine ranks(4);
+  std::vector<TokenStream> streams;
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 6; ++i) {
+    if (i == 3) ranks.engine->pause();  // some run, some wait to
+    prompts.push_back({i, i + 1});
+    streams.push_back(ranks.engine->submit(request_of(prompts.back(), 200)).value());
+  }
+  std::this_thread::sleep_for(milliseconds(100));  // far more than agreeing takes
+  const size_t steps = ranks.steps();
+  const double cpu = process_cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_EQ(ranks.steps(), steps);
+  EXPECT_LT(process_cpu_seconds() - cpu, 0.1);
+  ranks.engine->resume();
+  for (size_t i = 0; i < streams.size(); ++i)
+    EXPECT_EQ(read_all(streams[i]).tokens, expected_tokens(prompts[i], 200, 1, kVocab));
+  wait_for_sleep(ranks);
   ranks.expect_alike();
 }
 

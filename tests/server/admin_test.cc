@@ -23,9 +23,10 @@ int status_of(uint16_t port, const std::string& method, const std::string& path,
   return method == "GET" ? get(port, path, fields).status : post(port, path, "{}", fields).status;
 }
 
-const std::pair<const char*, const char*> kRoutes[] = {{"POST", "/abort"},   {"POST", "/flush_cache"},
-                                                       {"POST", "/drain"},   {"POST", "/resume"},
-                                                       {"GET", "/requests"}, {"GET", "/statistics"}};
+const std::pair<const char*, const char*> kRoutes[] = {
+    {"POST", "/abort"},   {"POST", "/flush_cache"},  {"POST", "/drain"},
+    {"POST", "/resume"},  {"POST", "/pause"},        {"POST", "/start_profile"},
+    {"GET", "/requests"}, {"POST", "/stop_profile"}, {"GET", "/statistics"}};
 
 // A stream that goes on until somebody ends it.
 Client begun_stream(uint16_t port, std::string_view id) {
@@ -163,12 +164,73 @@ TEST(AdminTest, ADrainedServerFinishesWhatItHasAndResumes) {
   EXPECT_EQ(get(port, "/ready").status, 503);
 }
 
+TEST(AdminTest, APausedServerHoldsWhatItHasAndTakesMore) {
+  TinyServer server(with_admin());
+  const uint16_t port = server.port();
+  Client stream = begun_stream(port, "long");
+  EXPECT_EQ(text_of(post(port, "/pause", "{}", kKey).json().at("status")), "paused");
+  const auto steps = [&] { return metric(port, "lantern:steps_total"); };
+  double before = -1;  // the step in flight ends
+  ASSERT_TRUE(eventually([&] { return std::exchange(before, steps()) == before; }));
+  Client second(port);
+  ASSERT_TRUE(second.send(post_text("/v1/completions", R"({"prompt":"x","max_tokens":1})")));
+  ASSERT_TRUE(eventually([&] { return get(port, "/requests", kKey).json().at("requests").get_array().size() == 2; }));
+  EXPECT_EQ(steps(), before);
+  for (const char* path : {"/ready", "/health?deep=1"}) {
+    const Answer answer = get(port, path);
+    EXPECT_EQ(answer.status, 503) << path;
+    EXPECT_EQ(text_of(answer.json().at("error").at("code")), "paused") << answer.body;
+  }
+  EXPECT_EQ(get(port, "/health").status, 200) << "it lives";
+  EXPECT_EQ(server.api().watch(std::chrono::steady_clock::now() + std::chrono::hours(1)).count(), 0) << "none hangs";
+  EXPECT_EQ(post(port, "/abort", R"({"request_id":"long"})", kKey).status, 200) << "what waits can be ended";
+  EXPECT_EQ(text_of(post(port, "/resume", "{}", kKey).json().at("status")), "serving");
+  EXPECT_EQ(second.read_answer().value_or(Answer{}).status, 200);
+  EXPECT_EQ(get(port, "/ready").status, 200);
+  // A server that stops finishes what it has.
+  EXPECT_EQ(post(port, "/pause", "{}", kKey).status, 200);
+  Client last(port);
+  ASSERT_TRUE(last.send(post_text("/v1/completions", R"({"prompt":"x","max_tokens":1})")));
+  ASSERT_TRUE(eventually([&] { return !server.api().idle(); }));
+  ASSERT_TRUE(eventually([&] { return server.engine().report().num_waiting == 1; }));
+  server.api().begin_drain();
+  EXPECT_EQ(last.read_answer().value_or(Answer{}).status, 200);
+  EXPECT_EQ(text_of(post(port, "/pause", "{}", kKey).json().at("status")), "stopping");
+}
+
+TEST(AdminTest, AProfileShowsEveryStep) {
+  TinyServer server(with_admin());
+  const uint16_t port = server.port();
+  EXPECT_EQ(text_of(post(port, "/stop_profile", "{}", kKey).json().at("error").at("code")), "no_profile");
+  EXPECT_EQ(post(port, "/start_profile", "{}", kKey).status, 200);
+  EXPECT_EQ(post(port, "/v1/completions", R"({"prompt":[5,6,7,8,9],"max_tokens":6,"ignore_eos":true})").status, 200);
+  ASSERT_TRUE(server.wait_until_quiet());
+  const json::object profile = post(port, "/stop_profile", "{}", kKey).json();
+  EXPECT_EQ(profile.at("steps_lost"), 0);
+  const json::array& events = profile.at("traceEvents").get_array();
+  ASSERT_EQ(events.size(), 6u);
+  double end = 0;
+  for (const json::value& event : events) {
+    const bool first = &event == &events.front();
+    EXPECT_EQ(text_of(event.at("ph")), "X");
+    EXPECT_EQ(text_of(event.at("name")), first ? "prefill step" : "decode step");
+    EXPECT_EQ(event.at("args").at("tokens"), first ? 5 : 1);
+    EXPECT_EQ(event.at("args").at("decodes"), first ? 0 : 1);
+    EXPECT_GE(event.at("ts").to_number<double>(), end) << "on a CPU one step follows another";
+    end = event.at("ts").to_number<double>() + event.at("dur").to_number<double>();
+    EXPECT_GE(event.at("dur").to_number<double>(), event.at("args").at("executor_us").to_number<double>() - 1);
+    EXPECT_GT(event.at("args").at("executor_us").to_number<double>(), 0);
+  }
+  EXPECT_EQ(post(port, "/stop_profile", "{}", kKey).status, 400);
+}
+
 TEST(AdminTest, WhileTheModelIsLoadedThereIsNothingToSee) {
   TinyServerOptions options = with_admin();
   options.with_model = false;
   TinyServer server(std::move(options));
   EXPECT_EQ(get(server.port(), "/statistics", kKey).status, 503);
-  EXPECT_EQ(post(server.port(), "/flush_cache", "{}", kKey).status, 503);
+  for (const char* path : {"/flush_cache", "/pause", "/start_profile", "/stop_profile"})
+    EXPECT_EQ(post(server.port(), path, "{}", kKey).status, 503) << path;
   EXPECT_TRUE(get(server.port(), "/requests", kKey).json().at("requests").get_array().empty());
 }
 
