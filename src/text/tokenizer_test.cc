@@ -205,6 +205,30 @@ TEST(TokenizerErrors, CorruptTokenizerJson) {
         "\"special\" of added token \"<think>\" must be true or false but is a number");
 }
 
+// A token's length fits no small type: its bytes come out whole, or the file is refused.
+TEST(TokenizerErrors, Cve_2025_49847_TokensOfEveryLength) {
+  const json::value document = json::parse(read_all(kFolder + "v3/tokenizer.json"));
+  constexpr TokenId kNew = 2400;
+  for (const size_t length : {127u, 128u, 255u, 256u, 32767u, 32768u, 65535u, 65536u, 1u << 20}) {
+    json::value copy = document;
+    const std::string text(length, 'a');
+    copy.as_object()["model"].as_object()["vocab"].as_object()[text] = kNew;
+    const auto tokenizer = Tokenizer::from_json(json::serialize(copy), "");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+    EXPECT_EQ(tokenizer->token_bytes(kNew), text);
+    Detokenizer detokenizer(*tokenizer);
+    EXPECT_EQ(detokenizer.add(kNew), text);
+  }
+  json::value copy = document;
+  copy.as_object()["added_tokens"].as_array()[3].as_object()["content"] = std::string(size_t{1} << 20, 'a');
+  const auto added = Tokenizer::from_json(json::serialize(copy), "");
+  ASSERT_FALSE(added.ok());
+  EXPECT_EQ(added.error().message(), "tokenizer.json: added token 2304 has 1048576 bytes; 1 to 4096 are supported");
+  std::string half = json::serialize(document);
+  half[half.find("<think>")] = '\xff';
+  EXPECT_FALSE(Tokenizer::from_json(half, "").ok()) << "text that is no UTF-8";
+}
+
 TEST(TokenizerErrors, CorruptTiktokenAndConfig) {
   const std::string good = read_all(kFolder + "kimi/tiktoken.model");
   const auto error_of = [](const std::string& text, const std::string& config) {

@@ -1,5 +1,6 @@
 // What broke other servers, by its number in the lists of vulnerabilities: here it is refused, or does nothing. After
-// each the next request is answered as ever.
+// each the next request is answered as ever. Tests with the numbers of others stand beside what they are about: keys,
+// tools, clients that leave (tests/server), tokenizers (src/text), headers of weights (src/model).
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,10 +9,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
+#include "process.h"
 #include "process_state.h"
 #include "server/grammar.h"
+#include "server_process.h"
 #include "socket_client.h"
 #include "text/output_parser.h"
 #include "tiny_server.h"
@@ -180,7 +186,7 @@ TEST_F(CveTest, Cve_2024_8768_PromptsOfNothing) {
 }
 
 // Nobody's template is run, so none can take time or reach out of itself.
-TEST_F(CveTest, Cve_2025_61620_62426_Cve_2026_5760_TemplatesAreText) {
+TEST_F(CveTest, Cve_2025_61620_62426_Cve_2026_5760_Cve_2024_34359_TemplatesAreText) {
   for (const char* more : {R"("chat_template":"{% for i in range(10**10) %}x{% endfor %}")",
                            R"("chat_template":"{{ ''.__class__.__mro__[1].__subclasses__() }}")",
                            R"("chat_template_kwargs":{"chat_template":"{{ 7*7 }}","tokenize":true,"messages":[]})"}) {
@@ -323,6 +329,51 @@ TEST_F(CveTest, Cve_2024_37032_39720_39722_NamesLeadToNoFile) {
   }
   EXPECT_EQ(answers.size(), 1u) << "files that are there are told apart from those that are not";
   EXPECT_EQ(status(kCompletions, R"({"model":"tiny\u0000/../x","prompt":"x"})"), 404);
+}
+
+// A folder's configs may name code, its own or somebody's: it is neither run nor fetched.
+TEST_F(CveTest, Cve_2025_66448_Cve_2026_22807_CodeOfAModelDoesNotRun) {
+  ModelCopy model;
+  const std::filesystem::path ran = std::filesystem::path(model.path()) / "ran";
+  model.write("modeling_tiny.py", fmt::format("open('{}', 'w')\nclass Model: pass\n", ran.string()));
+  const std::string names =
+      R"({"auto_map": {"AutoConfig": "modeling_tiny.Model", "AutoModelForCausalLM": "someone/else--modeling_tiny.Model",
+          "AutoTokenizer": ["modeling_tiny.Model", null]}, "trust_remote_code": true, )";
+  for (const char* file : {"config.json", "tokenizer_config.json"})
+    model.edit(file, [&](std::string& text) { text.replace(text.find('{'), 1, names); });
+  TinyServerOptions options;
+  options.model_dir = model.path();
+  TinyServer server(std::move(options));
+  EXPECT_EQ(server.greedy(kQuestion, 12), expected_);
+  EXPECT_FALSE(std::filesystem::exists(ran));
+}
+
+// Workers that others talk to by pickled objects or raw pointers: ranks are threads here, and nothing listens but the
+// server of HTTP.
+TEST(CveProcessTest, Cve_2025_29783_32444_30165_Cve_2026_3059_3060_Cve_2024_42477_42478_42479_NothingElseListens) {
+  const ServerProcess server({"--data-parallel-size", "2"});
+  std::set<std::string> own;  // "socket:[12345]"
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", server.process()))) {
+    std::error_code error;
+    own.insert(std::filesystem::read_symlink(entry.path(), error).string());
+  }
+  std::vector<int> ports;
+  for (const char* kind : {"tcp", "tcp6", "udp", "udp6"}) {
+    std::ifstream file(fmt::format("/proc/{}/net/{}", server.process(), kind));
+    std::string line;
+    std::getline(file, line);  // the names of the columns
+    while (std::getline(file, line)) {
+      std::istringstream columns(line);
+      std::string number, local, remote, state, skipped, inode;
+      columns >> number >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) columns >> skipped;
+      columns >> inode;
+      const bool listens = state == "0A" || std::string_view(kind).starts_with("udp");
+      if (listens && own.contains("socket:[" + inode + "]"))
+        ports.push_back(std::stoi(local.substr(local.find(':') + 1), nullptr, 16));
+    }
+  }
+  EXPECT_EQ(ports, std::vector<int>{server.port()});
 }
 
 TEST_F(CveTest, Ghsa_fh2c_86xm_pm2x_NoMultipart) {
