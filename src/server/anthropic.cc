@@ -38,13 +38,18 @@ class Translator {
   explicit Translator(const json::object& body)
       : body_(body), chat_(passed_fields(body, kOfMessages)), fault_(refused_field(body, kOfMessages)) {}
 
-  std::variant<std::string, OpenAiError> run() {
+  std::variant<std::string, OpenAiError> run(bool answered) {
     if (const json::value* stop = body_.if_contains("stop_sequences")) chat_["stop"] = *stop;
     read_system();
     read_messages();
     read_tools();
     read_thinking();
     read_output_config();
+    // An answer that somebody has begun, with which the models of this API go on.
+    if (answered && !messages_.empty() && messages_.back().as_object().at("role") == "assistant") {
+      fail("messages",
+           "the last message is the assistant's, and an answer begins a message of its own; end with a user's");
+    }
     if (fault_) return *std::move(fault_);
     chat_["messages"] = std::move(messages_);
     return json::serialize(chat_);
@@ -162,6 +167,10 @@ class Translator {
       json::array tools;
       for (const json::value& item : list->get_array()) {
         const json::object* tool = object_of(item);
+        const std::string_view type = tool == nullptr ? std::string_view() : text_of(*tool, "type");
+        if (!type.empty() && type != "custom")
+          return fail("tools",
+                      fmt::format("a tool is of the type '{}', and no tools run here; give custom ones", type));
         if (tool == nullptr || text_of(*tool, "name").empty() || !tool->contains("input_schema"))
           return fail("tools", "each tool needs a name and an input_schema");
         json::object function{{"name", text_of(*tool, "name")}};
@@ -237,10 +246,10 @@ std::string event_of(std::string_view type, const json::object& data) { return e
 
 }  // namespace
 
-std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body) {
+std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body, bool answered) {
   const std::variant<json::object, OpenAiError> document = parse_body(body);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&document)) return *error;
-  return Translator(std::get<json::object>(document)).run();
+  return Translator(std::get<json::object>(document)).run(answered);
 }
 
 OpenAiError message_error_of(OpenAiError error) {

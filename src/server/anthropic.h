@@ -11,8 +11,9 @@
 
 namespace lantern {
 
-// The body of POST /v1/messages as one of POST /v1/chat/completions, or what is wrong with it.
-std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body);
+// The body of POST /v1/messages as one of POST /v1/chat/completions, or what is wrong with it. `answered`: there is to
+// be an answer; a conversation whose tokens are counted alone may end with one.
+std::variant<std::string, OpenAiError> chat_of_messages(std::string_view body, bool answered = true);
 // What is wrong with the chat, by the name of the field of messages that it came from.
 OpenAiError message_error_of(OpenAiError error);
 // The answer to a chat as one to messages.

@@ -15,9 +15,10 @@ namespace {
 
 namespace json = boost::json;
 
-// A prompt may be longer than the context: how long it is, is the question.
-OpenAiModel without_length_limit(OpenAiModel model) {
+// A prompt may be longer than the context, since how long it is is the question, and end as it likes.
+OpenAiModel without_answers(OpenAiModel model) {
   model.max_model_len = std::numeric_limits<int32_t>::max();
+  model.answers = false;
   return model;
 }
 
@@ -27,7 +28,7 @@ std::variant<std::vector<int32_t>, OpenAiError> tokens_of(const json::object& bo
     chat["max_tokens"] = 1;
     chat["stream"] = false;
     std::variant<OpenAiRequest, OpenAiError> read =
-        read_openai_request(OpenAiEndpoint::kChatCompletions, json::serialize(chat), without_length_limit(model), 0);
+        read_openai_request(OpenAiEndpoint::kChatCompletions, json::serialize(chat), without_answers(model), 0);
     if (OpenAiError* error = std::get_if<OpenAiError>(&read)) return std::move(*error);
     return std::move(std::get<OpenAiRequest>(read).prompts.front().request.prompt);
   }
@@ -81,7 +82,7 @@ void ApiServer::post_tokenize(const CallPtr& call) {
 
 // Anthropic's: how many tokens a request to /v1/messages has.
 void ApiServer::post_count_tokens(const CallPtr& call) {
-  const std::variant<std::string, OpenAiError> chat = chat_of_messages(call->request().body);
+  const std::variant<std::string, OpenAiError> chat = chat_of_messages(call->request().body, false);
   if (const OpenAiError* error = std::get_if<OpenAiError>(&chat)) return void(call->reply_error(*error));
   std::variant<json::object, OpenAiError> body = parse_body(std::get<std::string>(chat));
   if (const OpenAiError* error = std::get_if<OpenAiError>(&body)) return void(call->reply_error(*error));

@@ -287,6 +287,12 @@ class Reader {
     if (!fields_.ok()) return;
     Result<std::vector<ChatPiece>> pieces = render_chat(model_.chat->format(), messages, options);
     if (!pieces.ok()) return fields_.fail("messages", pieces.error().message());
+    if (model_.answers && !opens_an_answer(messages, options, *pieces)) {
+      return fields_.fail("messages",
+                          fmt::format("the last message has the role '{}', behind which no answer begins in this "
+                                      "model's format; end with a user's message or a tool's result",
+                                      to_string(messages.back().role)));
+    }
     Result<std::vector<TokenId>> ids = model_.chat->encode(messages, options);
     if (!ids.ok()) return fields_.fail("messages", ids.error().message());
     request_.chat_format = model_.chat->format();
@@ -304,6 +310,17 @@ class Reader {
     }
     add(std::move(*ids));
     request_.echo.emplace_back();
+  }
+
+  // Some formats open an answer behind users' messages and tools' results alone: behind another's the model would make
+  // up a text of its own.
+  bool opens_an_answer(const std::vector<ChatMessage>& messages, ChatOptions options,
+                       const std::vector<ChatPiece>& pieces) const {
+    const ChatRole last = messages.back().role;
+    if (!options.add_generation_prompt || (last != ChatRole::kAssistant && last != ChatRole::kSystem)) return true;
+    options.add_generation_prompt = false;
+    const Result<std::vector<ChatPiece>> without = render_chat(model_.chat->format(), messages, options);
+    return !without.ok() || *without != pieces;
   }
 
   // Tools that the model is told of, and whose calls are read from its answer.
@@ -387,6 +404,8 @@ class Reader {
     } else {
       of.fail("role", fmt::format("role is '{}'; use system, developer, user, assistant or tool", role));
     }
+    if (message.role != ChatRole::kAssistant && of.find("content") == nullptr)
+      of.fail("content", "content is missing; give a string or a list of text parts");
     read_content(of, message.content);
     for (const char* name : {"reasoning_content", "reasoning"}) {
       std::string reasoning;
@@ -444,6 +463,7 @@ class Reader {
       of_function.text("arguments", to.arguments);
       if (!of_call.ok()) return of.fail(of_call.error());
       if (!of_function.ok()) return of.fail(of_function.error());
+      if (to.name.empty()) return of.fail("tool_calls", "tool_calls has a call without the name of its function");
     }
   }
 

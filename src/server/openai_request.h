@@ -76,6 +76,7 @@ struct OpenAiModel {
   int32_t max_traced_rows = 0;          // of the engine
   GrammarCompiler* grammars = nullptr;  // outlives the reader; null: no structured output
   bool streams = false;                 // answers may be streamed
+  bool answers = true;                  // false: prompts are made alone
   // Where a request says nothing (generation_config.json); unset: 1, 1, all.
   std::optional<double> temperature;
   std::optional<double> top_p;

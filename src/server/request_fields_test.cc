@@ -200,7 +200,8 @@ TEST(RequestFields, ValuesThatCannotBeHonouredAreRefused) {
 TEST(RequestFields, ArgumentsOfMessagesAreWrittenAsModelsKnowThem) {
   const auto chat = chat_of_messages(
       R"({"messages": [{"role": "assistant", "content": [
-        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1.5, "y": [1, 0.25]}}]}]})");
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1.5, "y": [1, 0.25]}}]}]})",
+      false);
   ASSERT_TRUE(std::holds_alternative<std::string>(chat));
   const json::value made = json::parse(std::get<std::string>(chat));
   const json::value& call = made.at("messages").at(0).at("tool_calls").at(0);

@@ -100,6 +100,16 @@ TEST(InfoTest, TokensAndBack) {
   const json::object rendered =
       post(server.port(), "/v1/chat/completions/render", "{" + messages + "}").json().at("prompts").at(0).get_object();
   EXPECT_EQ(rendered.at("prompt_token_ids"), chat.at("tokens"));
+  // Behind which no answer could begin.
+  for (const char* role : {"system", "assistant"}) {
+    const std::string alone = fmt::format(R"({{"messages":[{{"role":"{}","content":"Hi"}}]}})", role);
+    EXPECT_GT(post(server.port(), "/tokenize", alone).json().at("count").to_number<int>(), 0) << role;
+  }
+  EXPECT_GT(post(server.port(), "/v1/messages/count_tokens", R"({"messages":[{"role":"assistant","content":"Hi"}]})")
+                .json()
+                .at("input_tokens")
+                .to_number<int>(),
+            0);
   EXPECT_NE(text_of(rendered.at("prompt")).find("Hi"), std::string::npos);
 }
 

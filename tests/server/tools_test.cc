@@ -327,6 +327,14 @@ TEST_F(ToolsTest, MessagesFaultsHaveAnthropicsShape) {
             std::string::npos);
   EXPECT_NE(fault(R"({"messages":[{"role":"user","content":"x"}],"temperature":-1})").find("temperature"),
             std::string::npos);
+  EXPECT_NE(fault(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"It"}]})")
+                .find("end with a user"),
+            std::string::npos);
+  EXPECT_NE(
+      fault(
+          R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]})")
+          .find("of the type 'web_search_20250305'"),
+      std::string::npos);
 }
 
 }  // namespace
