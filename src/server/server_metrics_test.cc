@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <string>
 #include <thread>
 
@@ -20,8 +19,7 @@ double sample(const std::string& text, const std::string& begin) {
 // Whoever waits for one figure of a request to change finds the others changed: dashboards divide one by another.
 TEST(ServerMetricsTest, AScrapeSeesARequestWholeOrNotAtAll) {
   ServerMetrics metrics;
-  std::atomic<bool> done = false;
-  std::thread requests([&] {
+  const std::jthread requests([&](const std::stop_token& stop) {
     const FinishedRequest request{.usage = {.prompt_tokens = 5, .completion_tokens = 4, .longest_choice = 4},
                                   .outcome = "stop",
                                   .first_token_seconds = 0.2,
@@ -30,7 +28,7 @@ TEST(ServerMetricsTest, AScrapeSeesARequestWholeOrNotAtAll) {
                                   .seconds = 1,
                                   .n = 1,
                                   .max_tokens = 4};
-    while (!done) metrics.finished(request);
+    while (!stop.stop_requested()) metrics.finished(request);
   });
   const std::string counts[] = {"params_n",
                                 "params_max_tokens",
@@ -52,8 +50,6 @@ TEST(ServerMetricsTest, AScrapeSeesARequestWholeOrNotAtAll) {
     ASSERT_EQ(sample(text, "vllm:e2e_request_latency_seconds_count"), ended);
     for (const std::string& name : counts) ASSERT_EQ(sample(text, "vllm:request_" + name + "_count"), ended) << name;
   }
-  done = true;
-  requests.join();
 }
 
 }  // namespace
