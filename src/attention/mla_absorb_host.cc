@@ -20,7 +20,9 @@ constexpr int64_t kValueRows = 64;
 // decoded, those of the first at once.
 void decode_part(const KvUpProjection& kv_b, int64_t first_row, int64_t row, int64_t rows, int64_t end, int64_t column,
                  int64_t columns, float* out) {
-  for (int64_t r = row; row == first_row && r < row + rows; ++r) fetch_kv_b(kv_b, r, column, columns);
+  if (row == first_row) {
+    for (int64_t r = row; r < row + rows; ++r) fetch_kv_b(kv_b, r, column, columns);
+  }
   for (int64_t r = row; r < row + rows; ++r, out += columns) {
     if (r + kPartRows < end) fetch_kv_b(kv_b, r + kPartRows, column, columns);
     decode_kv_b(kv_b, r, column, columns, out);

@@ -18,7 +18,7 @@ namespace lantern {
 // What a rank brings to an agreement.
 struct StepWish {
   StepShape shape;               // what its rows need; empty: it has none to run now
-  bool busy = false;             // something lives or is in flight
+  bool busy = false;             // something lives and is not paused, or is in flight
   bool stays = true;             // false: it would leave
   uint64_t launches_digest = 0;  // of all steps before (EngineCore::launches_digest)
 };
@@ -26,7 +26,7 @@ struct StepWish {
 enum class RankMove : uint8_t {
   kStep,   // every rank submits a step of the agreed shape: its rows, or the dummy
   kAgain,  // no rank can plan rows before results come: who has steps in flight finishes one
-  kSleep,  // nothing lives on any rank
+  kSleep,  // nothing lives on any rank, or all is paused
   kLeave,  // no rank stays
 };
 

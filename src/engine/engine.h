@@ -207,8 +207,8 @@ class Engine {
   // Prefixes that no request uses now are found no more. Any thread; done before the next step.
   void forget_prefixes();
 
-  // No step begins from now on; those in flight end. Requests wait where they are, also those that come, and can be
-  // cancelled; deadlines are not looked at. resume() goes on. Any thread; done before the next step.
+  // No step begins once every rank has seen it; those in flight end. Requests wait where they are, also those that
+  // come, and can be cancelled; deadlines are not looked at, and drain() waits too. resume() goes on. Any thread.
   void pause();
   void resume();
 

@@ -31,7 +31,8 @@ json::object statistics_of(const EngineReport& report) {
           {"last_step_seconds", report.last_step_seconds}};
 }
 
-// In the form of Chrome's trace events, which Perfetto and others show: a process for each rank, in microseconds.
+// In the form of Chrome's trace events, which Perfetto and others show: a process for each rank, in microseconds. Steps
+// that overlap stand on threads of their own: within one, events must nest.
 json::object trace_events_of(const EngineProfile& profile) {
   const auto microseconds = [&](std::chrono::steady_clock::time_point time) {
     return std::chrono::duration<double, std::micro>(time - profile.begun).count();
@@ -41,12 +42,13 @@ json::object trace_events_of(const EngineProfile& profile) {
   for (const ProfiledStep& of : profile.steps) {
     const StepInFlight& step = of.step;
     const double begin = microseconds(of.submitted);
-    events.push_back(json::object{{"name", step.prefills > 0 ? "prefill step" : "decode step"},
+    const char* const name = step.prefills > 0 ? "prefill step" : step.decodes > 0 ? "decode step" : "dummy step";
+    events.push_back(json::object{{"name", name},
                                   {"ph", "X"},
                                   {"ts", begin},
                                   {"dur", microseconds(of.ended) - begin},
                                   {"pid", step.rank},
-                                  {"tid", 0},
+                                  {"tid", step.number % kMostStepsInFlight},
                                   {"args", json::object{{"step", step.number},
                                                         {"decodes", step.decodes},
                                                         {"prefills", step.prefills},

@@ -174,7 +174,8 @@ std::vector<std::string> ApiServer::requests_in_work(std::chrono::steady_clock::
 std::chrono::milliseconds ApiServer::watch(std::chrono::steady_clock::time_point now) {
   if (!ready_) return {};
   const EngineReport report = model_->loaded.engine->report();
-  const bool busy = !paused_ && (report.num_running > 0 || report.num_waiting > 0);
+  const bool busy = !model_->loaded.engine->steps_in_flight().empty() ||
+                    (!paused_ && (report.num_running > 0 || report.num_waiting > 0));
   if (!busy || report.steps != last_steps_) {
     last_steps_ = report.steps;
     last_progress_ = now;

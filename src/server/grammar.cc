@@ -93,9 +93,9 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int32_t vocab_size,
   shared_->backend = make_grammar_backend(std::move(vocabulary), limits_);
 }
 
-// A form that is being compiled cannot be stopped. It has the time that it would have had; then its thread is left to
-// end by itself. Static objects that it reads, the library's among them, must be there until then: a process that ends
-// before does so without destroying any.
+// A form that is being compiled cannot be stopped. It is waited for once more; then its thread is left to end by
+// itself. Static objects that it reads, the library's among them, must be there until then: a process that has left
+// such a thread ends without destroying any.
 GrammarCompiler::~GrammarCompiler() {
   std::unique_lock lock(shared_->mutex);
   shared_->stop = true;
@@ -104,15 +104,12 @@ GrammarCompiler::~GrammarCompiler() {
   lock.unlock();
   if (!shared_->thread.joinable()) return;
   if (busy) {
-    const auto end_at_once = [](int status, void* left) {
-      const std::unique_ptr<std::shared_ptr<Shared>> shared(static_cast<std::shared_ptr<Shared>*>(left));
-      const std::lock_guard still((*shared)->mutex);
-      if (!(*shared)->busy) return;
+    const auto end_at_once = [](int status, void*) {
       std::cout.flush();
       std::fflush(nullptr);
       _exit(status);
     };
-    CHECK(on_exit(end_at_once, std::make_unique<std::shared_ptr<Shared>>(shared_).release()) == 0, "no memory");
+    CHECK(on_exit(end_at_once, nullptr) == 0, "no memory");
     shared_->thread.detach();
   } else {
     shared_->thread.join();

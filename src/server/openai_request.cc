@@ -317,7 +317,7 @@ class Reader {
   bool opens_an_answer(const std::vector<ChatMessage>& messages, ChatOptions options,
                        const std::vector<ChatPiece>& pieces) const {
     const ChatRole last = messages.back().role;
-    if (!options.add_generation_prompt || (last != ChatRole::kAssistant && last != ChatRole::kSystem)) return true;
+    if (!options.add_generation_prompt || last == ChatRole::kUser || last == ChatRole::kTool) return true;
     options.add_generation_prompt = false;
     const Result<std::vector<ChatPiece>> without = render_chat(model_.chat->format(), messages, options);
     return !without.ok() || *without != pieces;

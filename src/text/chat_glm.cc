@@ -29,7 +29,8 @@ std::string bare_function(const ParsedTool& tool) {
   boost::json::object function = tool.function();
   if (const boost::json::value* deferred = function.if_contains("defer_loading")) {
     // What Jinja takes for true.
-    const bool no = deferred->is_null() || *deferred == false || *deferred == 0 || *deferred == "";
+    const bool no = deferred->is_null() || *deferred == false || *deferred == 0 || *deferred == 0.0 ||
+                    *deferred == "" || *deferred == boost::json::array() || *deferred == boost::json::object();
     if (!no) return "";
   }
   for (const char* name : {"defer_loading", "strict"}) {

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "socket_client.h"
 #include "tiny_server.h"
 
@@ -170,8 +172,12 @@ TEST(AdminTest, APausedServerHoldsWhatItHasAndTakesMore) {
   Client stream = begun_stream(port, "long");
   EXPECT_EQ(text_of(post(port, "/pause", "{}", kKey).json().at("status")), "paused");
   const auto steps = [&] { return metric(port, "lantern:steps_total"); };
-  double before = -1;  // the step in flight ends
-  ASSERT_TRUE(eventually([&] { return std::exchange(before, steps()) == before; }));
+  ASSERT_TRUE(eventually([&] {  // the step in flight ends, and none follows
+    const double last = steps();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return server.engine().steps_in_flight().empty() && steps() == last;
+  }));
+  const double before = steps();
   Client second(port);
   ASSERT_TRUE(second.send(post_text("/v1/completions", R"({"prompt":"x","max_tokens":1})")));
   ASSERT_TRUE(eventually([&] { return get(port, "/requests", kKey).json().at("requests").get_array().size() == 2; }));

@@ -66,6 +66,13 @@ ServerProcess::~ServerProcess() {
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
   }
+  for (size_t before = err_text_.size() + 1; before != err_text_.size();) {
+    before = err_text_.size();
+    read_output(std::chrono::milliseconds(0));
+  }
+  for (const char* report : {"Sanitizer", "runtime error: "}) {
+    if (err_text_.find(report) != std::string::npos) ADD_FAILURE() << err_text_;
+  }
   ::close(out_);
   ::close(err_);
 }
