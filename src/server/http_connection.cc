@@ -126,7 +126,7 @@ void HttpConnection::refuse() {
 }
 
 void HttpConnection::close_if_idle() {
-  if (idle_) close();
+  if (idle_ && served_) close();
 }
 void HttpConnection::close() {
   if (current_) current_->set_gone();  // before the socket's number may be another's

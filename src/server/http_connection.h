@@ -129,7 +129,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // All of these on its thread.
   void start();
   void refuse();         // answers 503 and closes
-  void close_if_idle();  // no request is in work
+  void close_if_idle();  // one whose requests have had their answers
   void close();
   void wake();
 

@@ -52,6 +52,18 @@ TEST(FaultsTest, WhoeverLeavesEndsTheirRequest) {
   expect_still_works(server);
 }
 
+// A connection whose first request is on its way when the server begins to stop.
+TEST(FaultsTest, WhoeverHasJustComeIsAnsweredWhileTheServerStops) {
+  TinyServer server;
+  Client client(server.port());
+  ASSERT_TRUE(eventually([&] { return server.http().stats().connections == 1; }));
+  server.http().drain();
+  std::this_thread::sleep_for(milliseconds(50));
+  ASSERT_TRUE(client.send(get_text("/health")));
+  EXPECT_EQ(client.read_answer().value_or(Answer{}).status, 200);
+  EXPECT_TRUE(client.is_closed()) << "and has no reason to stay";
+}
+
 // Behind the request that runs another one waits unread; that the client has left shows nevertheless.
 TEST(FaultsTest, WhoeverLeavesWithARequestInTheSocketEndsTheirs) {
   TinyServer server;
